@@ -1,0 +1,56 @@
+package volume
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestNothingIsRemovedUnderAMount(t *testing.T) {
+	v, err := New(Config{RootDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p", UID: "u1"}}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "v"}}
+	pod.Spec.Containers = []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v"}}}}
+	paths, err := v.SetUp(t.Context(), pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := filepath.Join(paths["v"], "data")
+	if err := os.WriteFile(data, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v.mounts = func(dir string) ([]string, error) {
+		if !strings.HasSuffix(dir, "/pods/u1") {
+			t.Errorf("asked for mounts below %s", dir)
+		}
+		return []string{paths["v"]}, nil
+	}
+	for name, remove := range map[string]func() error{
+		"TearDown":     func() error { return v.TearDown(t.Context(), "u1") },
+		"RemovePodDir": func() error { return v.RemovePodDir(t.Context(), "u1") },
+	} {
+		if err := remove(); !errors.Is(err, ErrMounted) || !strings.Contains(err.Error(), paths["v"]) {
+			t.Errorf("%s = %v, want ErrMounted with the path", name, err)
+		}
+		if _, err := os.Stat(data); err != nil {
+			t.Errorf("after %s: %v", name, err)
+		}
+	}
+	unreadable := errors.New("no table")
+	v.mounts = func(string) ([]string, error) { return nil, unreadable }
+	if err := v.TearDown(t.Context(), "u1"); !errors.Is(err, unreadable) {
+		t.Errorf("TearDown = %v: without the mount table nothing may be removed", err)
+	}
+	v.mounts = mountsBelow
+	if err := v.TearDown(t.Context(), "u1"); err != nil {
+		t.Errorf("TearDown after the unmount = %v", err)
+	}
+}
