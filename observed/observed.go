@@ -57,8 +57,10 @@ type Container struct {
 	RestartCount int
 	State        State
 	// Image is the reference as the runtime resolved it, ImageID the local ID.
-	Image   string
-	ImageID string
+	// ImageRef is the digested reference, which the Kubernetes API calls imageID.
+	Image    string
+	ImageID  string
+	ImageRef string
 	// Hash is the container hash this instance was made from, lower-case hex;
 	// empty when the instance carries none.
 	Hash string
