@@ -38,7 +38,7 @@ func Binaries(ctx context.Context) ([]Binary, error) {
 func System(ctx context.Context) (Binary, error) {
 	path, err := exec.LookPath("containerd")
 	if err != nil {
-		return Binary{}, fmt.Errorf("%w; hack/install-runtime.sh installs it", err)
+		return Binary{}, fmt.Errorf("%w; hack/install.sh runtime installs it", err)
 	}
 	return binary(ctx, "system", path)
 }

@@ -138,7 +138,7 @@ func sweep(at layout) {
 			}
 		}
 	}
-	mounts := mountsUnder(at.dir)
+	mounts := Mounts(at.dir)
 	slices.Reverse(mounts)
 	for _, m := range mounts {
 		_ = syscall.Unmount(m, syscall.MNT_DETACH)

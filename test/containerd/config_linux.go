@@ -101,7 +101,7 @@ func cniBinaries() (string, error) {
 			return dir, nil
 		}
 	}
-	return "", fmt.Errorf("find the CNI plugin bridge: not in /usr/lib/cni nor /opt/cni/bin; hack/install-runtime.sh installs it")
+	return "", fmt.Errorf("find the CNI plugin bridge: not in /usr/lib/cni nor /opt/cni/bin; hack/install.sh runtime installs it")
 }
 
 // snapshotter is overlayfs where dir's file system can carry an overlay, which

@@ -75,7 +75,7 @@ func prepare(ctx context.Context, cfg Config) (*Daemon, error) {
 	}
 	if cfg.Binary == "" {
 		if cfg.Binary, err = exec.LookPath("containerd"); err != nil {
-			return nil, fmt.Errorf("%w; hack/install-runtime.sh installs it", err)
+			return nil, fmt.Errorf("%w; hack/install.sh runtime installs it", err)
 		}
 	}
 	d := &Daemon{cfg: cfg, at: layoutOf(dir), log: cfg.Log}

@@ -27,7 +27,7 @@ func Leftovers(dir string) []string {
 	for _, p := range processes(at) {
 		all = append(all, fmt.Sprintf("process %d: %s", p.pid, p.command))
 	}
-	for _, m := range mountsUnder(at.dir) {
+	for _, m := range Mounts(at.dir) {
 		all = append(all, "mount "+m)
 	}
 	for _, n := range netnsFiles(at) {
@@ -85,8 +85,9 @@ func processes(at layout) []foundProcess {
 	return found
 }
 
-// mountsUnder lists mount points below dir, the deepest last.
-func mountsUnder(dir string) []string {
+// Mounts lists the mount points below a folder, the deepest last. The folder is
+// an absolute path.
+func Mounts(dir string) []string {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil
