@@ -1,0 +1,240 @@
+package critest
+
+import (
+	"slices"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/observed"
+)
+
+func containerPromises() []promise {
+	return []promise{
+		{"a container is created, runs, and exits", containerLife},
+		{"the exit code is kept", containerExitCode},
+		{"a container starts once", containerStartsOnce},
+		{"stopping a container twice is no mistake", containerStop},
+		{"stopping with timeout 0 kills", containerKill},
+		{"removing a running container kills it", containerRemoveRunning},
+		{"one container and attempt exists once", containerReserved},
+		{"containers are listed by state, sandbox, ID and label", containerLists},
+		{"a container needs a ready sandbox", containerNeedsSandbox},
+		{"a container needs its image", containerNeedsImage},
+		{"an unknown container is NotFound", containerUnknown},
+		{"stats of a running container only grow", containerStatsGrow},
+		{"a command runs in a container", containerExec},
+	}
+}
+
+func containerLife(p *promiseTest) {
+	pod := p.podConfig()
+	sandbox := p.run(pod)
+	id := p.create(sandbox, pod, p.Forever)
+	st := p.container(id)
+	equal(p, "state", st.GetState(), created)
+	equal(p, "started at", st.GetStartedAt(), 0)
+	equal(p, "finished at", st.GetFinishedAt(), 0)
+	equal(p, "name", st.GetMetadata().GetName(), "app")
+	equal(p, "label", st.GetLabels()[observed.LabelContainerName], "app")
+	equal(p, "annotation", st.GetAnnotations()[observed.AnnotationRestartCount], "0")
+
+	p.ok(p.Runtime.StartContainer(p.ctx, id), "StartContainer")
+	st = p.container(id)
+	equal(p, "state", st.GetState(), running)
+	if st.GetStartedAt() < st.GetCreatedAt() {
+		p.Errorf("started at %d, before it was created at %d", st.GetStartedAt(), st.GetCreatedAt())
+	}
+	equal(p, "finished at", st.GetFinishedAt(), 0)
+
+	p.ok(p.Runtime.StopContainer(p.ctx, id, 5), "StopContainer")
+	st = p.becomes(id, exited)
+	if st.GetFinishedAt() < st.GetStartedAt() {
+		p.Errorf("finished at %d, before it was started at %d", st.GetFinishedAt(), st.GetStartedAt())
+	}
+	p.ok(p.Runtime.RemoveContainer(p.ctx, id), "RemoveContainer")
+	if _, err := p.Runtime.ContainerStatus(p.ctx, id, false); !p.IsNotFound(err) {
+		p.Errorf("ContainerStatus = %v, want NotFound", err)
+	}
+	p.ok(p.Runtime.RemoveContainer(p.ctx, id), "RemoveContainer again")
+	equal(p, "sandbox state", p.sandbox(sandbox).GetState(), ready)
+}
+
+func containerExitCode(p *promiseTest) {
+	_, _, id := p.started(p.Exit3)
+	st := p.becomes(id, exited)
+	equal(p, "exit code", st.GetExitCode(), 3)
+	equal(p, "reason", st.GetReason(), "Error")
+	if st.GetStartedAt() == 0 || st.GetFinishedAt() < st.GetStartedAt() {
+		p.Errorf("started at %d, finished at %d", st.GetStartedAt(), st.GetFinishedAt())
+	}
+}
+
+func containerStartsOnce(p *promiseTest) {
+	_, _, id := p.started(p.Forever)
+	if p.Runtime.StartContainer(p.ctx, id) == nil {
+		p.Error("a running container was started again")
+	}
+	equal(p, "state", p.container(id).GetState(), running)
+	p.ok(p.Runtime.StopContainer(p.ctx, id, 0), "StopContainer")
+	p.becomes(id, exited)
+	if p.Runtime.StartContainer(p.ctx, id) == nil {
+		p.Error("an exited container was started again")
+	}
+}
+
+func containerStop(p *promiseTest) {
+	pod, sandbox, id := p.started(p.Forever)
+	p.ok(p.Runtime.StopContainer(p.ctx, id, 5), "StopContainer")
+	first := p.becomes(id, exited)
+	p.ok(p.Runtime.StopContainer(p.ctx, id, 5), "StopContainer again")
+	second := p.container(id)
+	equal(p, "exit code after the second stop", second.GetExitCode(), first.GetExitCode())
+	equal(p, "finished at after the second stop", second.GetFinishedAt(), first.GetFinishedAt())
+
+	cfg := p.containerConfig(pod, p.Forever)
+	cfg.Metadata.Attempt = 1
+	fresh, err := p.Runtime.CreateContainer(p.ctx, sandbox, cfg, pod)
+	p.ok(err, "CreateContainer")
+	p.ok(p.Runtime.StopContainer(p.ctx, fresh, 5), "StopContainer of one that was never started")
+	if err := p.Runtime.StopContainer(p.ctx, missingID, 5); err != nil && !p.IsNotFound(err) {
+		p.Errorf("StopContainer of an unknown one = %v, want success or NotFound", err)
+	}
+}
+
+func containerKill(p *promiseTest) {
+	_, _, id := p.started(p.Forever)
+	p.ok(p.Runtime.StopContainer(p.ctx, id, 0), "StopContainer")
+	equal(p, "exit code", p.becomes(id, exited).GetExitCode(), codeKILL)
+}
+
+func containerRemoveRunning(p *promiseTest) {
+	_, _, id := p.started(p.Forever)
+	p.ok(p.Runtime.RemoveContainer(p.ctx, id), "RemoveContainer")
+	if _, err := p.Runtime.ContainerStatus(p.ctx, id, false); !p.IsNotFound(err) {
+		p.Errorf("ContainerStatus = %v, want NotFound", err)
+	}
+}
+
+func containerReserved(p *promiseTest) {
+	pod := p.podConfig()
+	sandbox := p.run(pod)
+	first := p.create(sandbox, pod, p.Forever)
+	cfg := p.containerConfig(pod, p.Forever)
+	if id, err := p.Runtime.CreateContainer(p.ctx, sandbox, cfg, pod); err == nil {
+		p.Fatalf("a second container %s was made beside %s", id, first)
+	}
+	cfg.Metadata.Attempt = 1
+	second, err := p.Runtime.CreateContainer(p.ctx, sandbox, cfg, pod)
+	p.ok(err, "CreateContainer of the next attempt")
+	equal(p, "attempt", p.container(second).GetMetadata().GetAttempt(), 1)
+	p.ok(p.Runtime.RemoveContainer(p.ctx, first), "RemoveContainer")
+	p.create(sandbox, pod, p.Forever) // the name is free again
+}
+
+func containerLists(p *promiseTest) {
+	pod, sandbox, up := p.started(p.Forever)
+	_, other, down := p.started(p.Exit3)
+	p.becomes(down, exited)
+	is := func(s runtimeapi.ContainerState) *runtimeapi.ContainerStateValue {
+		return &runtimeapi.ContainerStateValue{State: s}
+	}
+	label := map[string]string{observed.LabelPodUID: pod.GetMetadata().GetUid()}
+	tests := []struct {
+		name     string
+		filter   *runtimeapi.ContainerFilter
+		up, down bool
+	}{
+		{"no filter", nil, true, true},
+		{"running", &runtimeapi.ContainerFilter{State: is(running)}, true, false},
+		{"exited", &runtimeapi.ContainerFilter{State: is(exited)}, false, true},
+		{"created", &runtimeapi.ContainerFilter{State: is(created)}, false, false},
+		{"sandbox", &runtimeapi.ContainerFilter{PodSandboxId: other}, false, true},
+		{"sandbox and state", &runtimeapi.ContainerFilter{PodSandboxId: other, State: is(running)}, false, false},
+		{"sandbox that is not there", &runtimeapi.ContainerFilter{PodSandboxId: missingID}, false, false},
+		{"ID", &runtimeapi.ContainerFilter{Id: up}, true, false},
+		{"ID and another sandbox", &runtimeapi.ContainerFilter{Id: up, PodSandboxId: other}, false, false},
+		{"label", &runtimeapi.ContainerFilter{LabelSelector: label}, true, false},
+		{"label and state", &runtimeapi.ContainerFilter{LabelSelector: label, State: is(exited)}, false, false},
+	}
+	for _, tt := range tests {
+		list, err := p.Runtime.ListContainers(p.ctx, tt.filter)
+		p.ok(err, "ListContainers")
+		has := func(id string) bool {
+			return slices.ContainsFunc(list, func(c *runtimeapi.Container) bool { return c.GetId() == id })
+		}
+		equal(p, tt.name+": the running one is listed", has(up), tt.up)
+		equal(p, tt.name+": the exited one is listed", has(down), tt.down)
+	}
+	list, err := p.Runtime.ListContainers(p.ctx, &runtimeapi.ContainerFilter{Id: up})
+	p.ok(err, "ListContainers")
+	if len(list) == 1 {
+		equal(p, "listed sandbox", list[0].GetPodSandboxId(), sandbox)
+		equal(p, "listed state", list[0].GetState(), running)
+		equal(p, "listed creation time", list[0].GetCreatedAt(), p.container(up).GetCreatedAt())
+	}
+}
+
+func containerNeedsSandbox(p *promiseTest) {
+	pod := p.podConfig()
+	if _, err := p.Runtime.CreateContainer(p.ctx, missingID, p.containerConfig(pod, p.Forever), pod); !p.IsNotFound(err) {
+		p.Errorf("CreateContainer in an unknown sandbox = %v, want NotFound", err)
+	}
+	sandbox := p.run(pod)
+	p.ok(p.Runtime.StopPodSandbox(p.ctx, sandbox), "StopPodSandbox")
+	if id, err := p.Runtime.CreateContainer(p.ctx, sandbox, p.containerConfig(pod, p.Forever), pod); err == nil {
+		p.Errorf("container %s was made in a stopped sandbox", id)
+	}
+}
+
+func containerNeedsImage(p *promiseTest) {
+	pod := p.podConfig()
+	sandbox := p.run(pod)
+	none := Program{Image: "localhost/critest/no-such-image:1"}
+	if id, err := p.Runtime.CreateContainer(p.ctx, sandbox, p.containerConfig(pod, none), pod); err == nil {
+		p.Errorf("container %s was made without an image", id)
+	}
+	p.create(sandbox, pod, p.Forever) // the failure has not kept the name
+}
+
+func containerUnknown(p *promiseTest) {
+	if _, err := p.Runtime.ContainerStatus(p.ctx, missingID, false); !p.IsNotFound(err) {
+		p.Errorf("ContainerStatus = %v, want NotFound", err)
+	}
+	if err := p.Runtime.StartContainer(p.ctx, missingID); !p.IsNotFound(err) {
+		p.Errorf("StartContainer = %v, want NotFound", err)
+	}
+	p.ok(p.Runtime.RemoveContainer(p.ctx, missingID), "RemoveContainer")
+}
+
+func containerStatsGrow(p *promiseTest) {
+	_, _, id := p.started(p.Forever)
+	var last uint64
+	for range 2 {
+		p.eventually(func() error {
+			s, err := p.Runtime.ContainerStats(p.ctx, id)
+			if err != nil {
+				return err
+			}
+			equal(p, "ID", s.GetAttributes().GetId(), id)
+			used := s.GetCpu().GetUsageCoreNanoSeconds().GetValue()
+			if used < last {
+				p.Errorf("CPU time went back from %d to %d", last, used)
+			}
+			last = used
+			return nil
+		})
+	}
+}
+
+func containerExec(p *promiseTest) {
+	_, _, id := p.started(p.Forever)
+	if len(p.True) > 0 {
+		_, _, err := p.Runtime.ExecSync(p.ctx, id, p.True, 10*time.Second)
+		p.ok(err, "ExecSync")
+	}
+	p.ok(p.Runtime.StopContainer(p.ctx, id, 0), "StopContainer")
+	if _, _, err := p.Runtime.ExecSync(p.ctx, id, []string{"/any"}, time.Second); err == nil {
+		p.Error("a command ran in a container that has exited")
+	}
+}

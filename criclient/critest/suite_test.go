@@ -1,0 +1,73 @@
+package critest_test
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/kubeletkit/kubeletkit/criclient"
+	"github.com/kubeletkit/kubeletkit/criclient/critest"
+)
+
+func target(cfg critest.Config) critest.Target {
+	rt := critest.New(cfg)
+	rt.AddImage("localhost/forever:1", critest.Behavior{})
+	rt.AddImage("localhost/exit3:1", critest.Exit(3, 0))
+	rt.AddImage("localhost/hello:1", critest.Behavior{Exits: true, Print: []critest.Line{{Text: "hello"}}})
+	return critest.Target{
+		Runtime: rt,
+		Images:  rt,
+		Forever: critest.Program{Image: "localhost/forever:1"},
+		Exit3:   critest.Program{Image: "localhost/exit3:1"},
+		Hello:   critest.Program{Image: "localhost/hello:1"},
+		True:    []string{"/true"},
+	}
+}
+
+func TestSuiteInProcess(t *testing.T) {
+	critest.Suite(t, func(*testing.T) critest.Target { return target(critest.Config{}) })
+}
+
+func TestSuiteInProcessLikeContainerd16(t *testing.T) {
+	critest.Suite(t, func(*testing.T) critest.Target { return target(critest.Containerd16()) })
+}
+
+// overGRPC puts a client and a server between the suite and the runtime.
+func overGRPC(t *testing.T, cfg critest.Config) critest.Target {
+	tg := target(cfg)
+	srv, err := critest.Serve(tg.Runtime.(*critest.Runtime), filepath.Join(t.TempDir(), "cri.sock"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, srv.Close()) })
+	c, err := criclient.New(criclient.Config{Endpoint: srv.Endpoint()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
+	tg.Runtime, tg.Images = c, c
+	return tg
+}
+
+func TestSuiteOverGRPC(t *testing.T) {
+	critest.Suite(t, func(t *testing.T) critest.Target { return overGRPC(t, critest.Config{}) })
+}
+
+func TestSuiteOverGRPCLikeContainerd16(t *testing.T) {
+	critest.Suite(t, func(t *testing.T) critest.Target { return overGRPC(t, critest.Containerd16()) })
+}
+
+func TestServeOnAListenerOfOnesOwn(t *testing.T) {
+	l := bufconn.Listen(1 << 16)
+	srv := critest.ServeOn(critest.New(critest.Config{}), l)
+	defer func() { require.NoError(t, srv.Close()) }()
+	c, err := criclient.New(criclient.Config{
+		Endpoint: "in memory",
+		Dialer:   func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) },
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, c.Close(context.Background())) }()
+	v, err := c.Version(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, "critest", v.GetRuntimeName())
+}
