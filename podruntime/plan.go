@@ -1,0 +1,317 @@
+package podruntime
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/observed"
+	"github.com/kubeletkit/kubeletkit/podspec"
+)
+
+// Plan is what has to happen to one pod now. It is a value: compute it, print
+// it, compare it in a test. [Runtime.EnsureSandbox] carries out its first half,
+// [Runtime.Converge] the second.
+type Plan struct {
+	// KillPod stops every container and every sandbox of the pod, before anything
+	// else. Kill is empty then.
+	KillPod bool
+	// CreateSandbox makes sandbox number Attempt. Otherwise SandboxID is kept.
+	CreateSandbox bool
+	Attempt       uint32
+	// SandboxID is the sandbox to keep, or the old one that a new one replaces.
+	SandboxID observed.SandboxID
+	// Reason says why the sandbox does not fit; empty when it does.
+	Reason string
+	// Kill lists containers to stop while the pod goes on.
+	Kill []Kill
+	// Prune lists instances of init containers that nobody needs any more.
+	Prune []observed.Container
+	// Start lists containers to start, in this order.
+	Start []Start
+	// Done is true when nothing runs and nothing will: the pod has ended.
+	Done bool
+}
+
+// Kill is one container to stop.
+type Kill struct {
+	Container observed.Container
+	Reason    KillReason
+	// Message is the text of the Killing event.
+	Message string
+}
+
+// KillReason tells why a single container is stopped. It decides about the grace
+// period: a probe may bring its own.
+type KillReason string
+
+// The reasons to stop one container of a pod that goes on.
+const (
+	KillDefinitionChanged KillReason = "DefinitionChanged"
+	KillLivenessFailed    KillReason = "LivenessProbe"
+	KillStartupFailed     KillReason = "StartupProbe"
+	KillUnknown           KillReason = "Unknown"
+)
+
+// Start is one container to start.
+type Start struct {
+	Name string
+	Kind podspec.Kind
+	// Index is the container's place in its list of the pod spec.
+	Index int
+}
+
+// ProbeResult is what a prober last said of one container instance.
+type ProbeResult uint8
+
+// The results. A container that was not probed yet is ProbeUnknown.
+const (
+	ProbeUnknown ProbeResult = iota
+	ProbeSuccess
+	ProbeFailure
+)
+
+// Inputs is what a plan depends on beside the pod and its observation.
+type Inputs struct {
+	// Liveness and Startup give the last result of a container instance. With
+	// nil there is no prober, and a declared probe changes nothing.
+	Liveness, Startup func(observed.ContainerID) ProbeResult
+	// LastExit gives the exit code that was last reported for a container, and is
+	// asked only when the runtime has no instance of it any more. It keeps a
+	// finished container from running a second time when its record was removed
+	// (kubernetes issue 51142). Nil: nothing was reported.
+	LastExit func(container string) (exitCode int32, ok bool)
+}
+
+// String says in one line, for people, what the plan does.
+func (p Plan) String() string {
+	var parts []string
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	if p.Done {
+		return "ended"
+	}
+	if p.KillPod {
+		add("kill pod")
+	}
+	if len(p.Kill) > 0 {
+		add("kill %s", names(p.Kill, func(k Kill) string { return k.Container.Name }))
+	}
+	if len(p.Prune) > 0 {
+		add("remove %s", names(p.Prune, func(c observed.Container) string { return c.Name }))
+	}
+	if p.CreateSandbox {
+		add("create sandbox")
+	}
+	if len(p.Start) > 0 {
+		add("start %s", names(p.Start, func(s Start) string { return s.Name }))
+	}
+	if len(parts) == 0 {
+		return "nothing to do"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func names[T any](list []T, name func(T) string) string {
+	all := make([]string, len(list))
+	for i, v := range list {
+		all[i] = name(v)
+	}
+	return "[" + strings.Join(all, ", ") + "]"
+}
+
+// ComputePodActions compares the desired pod with what the runtime holds. It is
+// the whole decision, and pure.
+//
+// A pod that is being deleted starts nothing.
+func ComputePodActions(pod *corev1.Pod, seen observed.Pod, in Inputs) Plan {
+	need := podspec.NeedSandbox(pod, seen)
+	d := decision{pod: pod, seen: seen, in: in, plan: Plan{
+		CreateSandbox: need.Create,
+		Attempt:       need.Attempt,
+		SandboxID:     need.ID,
+		Reason:        need.Reason,
+	}}
+	if need.Create {
+		d.newSandbox()
+	} else {
+		d.sameSandbox(need.ID)
+	}
+	return d.finish()
+}
+
+// decision is one run of [ComputePodActions].
+type decision struct {
+	pod  *corev1.Pod
+	seen observed.Pod
+	in   Inputs
+	plan Plan
+}
+
+// finish applies the rules that hold on every path.
+func (d *decision) finish() Plan {
+	p := &d.plan
+	if d.pod.DeletionTimestamp != nil {
+		p.Start, p.CreateSandbox = nil, false
+	}
+	if p.KillPod {
+		p.Kill = nil
+	}
+	switch {
+	case p.CreateSandbox:
+		// A new sandbox runs its init containers again; the old instances would
+		// be taken for their results.
+		for i := range d.pod.Spec.InitContainers {
+			p.Prune = append(p.Prune, d.seen.Instances(d.pod.Spec.InitContainers[i].Name)...)
+		}
+	default:
+		p.Prune = d.oldInit()
+		p.Done = p.KillPod && len(p.Start) == 0 && !d.seen.HasRunning()
+	}
+	return *p
+}
+
+// oldInit returns the dead instances of init containers except the newest of
+// each name, which still tells how that init container ended.
+func (d *decision) oldInit() []observed.Container {
+	var old []observed.Container
+	for i := range d.pod.Spec.InitContainers {
+		kept := false
+		for _, c := range d.seen.Instances(d.pod.Spec.InitContainers[i].Name) {
+			if c.State != observed.Exited && c.State != observed.Unknown {
+				continue
+			}
+			if kept {
+				old = append(old, c)
+			}
+			kept = true
+		}
+	}
+	return old
+}
+
+// last returns the newest instance of a container, or in its place the exit that
+// was reported before the runtime lost the record.
+func (d *decision) last(name string) (observed.Container, bool) {
+	if c, ok := d.seen.Container(name); ok {
+		return c, true
+	}
+	if d.in.LastExit != nil {
+		if code, ok := d.in.LastExit(name); ok {
+			return observed.Container{Name: name, State: observed.Exited, ExitCode: code}, true
+		}
+	}
+	return observed.Container{}, false
+}
+
+// newSandbox plans for a pod whose sandbox is missing or unfit. Everything of the
+// old one is stopped first.
+func (d *decision) newSandbox() {
+	p, spec := &d.plan, &d.pod.Spec
+	p.KillPod = true
+	initialised := false
+	var start []Start
+	for i := range spec.Containers {
+		c := &spec.Containers[i]
+		last, ok := d.last(c.Name)
+		initialised = initialised || ok
+		if !ok || !d.finished(c, last) {
+			start = append(start, Start{Name: c.Name, Kind: podspec.Regular, Index: i})
+		}
+	}
+	ran := initialised || len(d.seen.Containers) > 0
+	switch {
+	case ran && p.Attempt != 0 && spec.RestartPolicy == corev1.RestartPolicyNever,
+		initialised && len(start) == 0:
+		p.CreateSandbox = false
+	case len(spec.InitContainers) > 0:
+		p.Start = []Start{{Name: spec.InitContainers[0].Name, Kind: podspec.Init}}
+	default:
+		p.Start = start
+	}
+}
+
+// finished reports whether a regular container has to stay down in a new
+// sandbox: it succeeded under OnFailure, or only its reported exit is left and
+// the policy forbids another run.
+func (d *decision) finished(c *corev1.Container, last observed.Container) bool {
+	if last.State != observed.Exited {
+		return false
+	}
+	if last.ID == "" {
+		return !podspec.MayRestart(d.pod, c, last.ExitCode)
+	}
+	return last.ExitCode == 0 && podspec.PolicyOf(d.pod, c) == corev1.RestartPolicyOnFailure
+}
+
+// sameSandbox plans for a pod that goes on in its sandbox.
+func (d *decision) sameSandbox(id observed.SandboxID) {
+	for i := range d.pod.Spec.EphemeralContainers {
+		name := d.pod.Spec.EphemeralContainers[i].Name
+		if _, ok := d.last(name); !ok {
+			d.plan.Start = append(d.plan.Start, Start{Name: name, Kind: podspec.Ephemeral, Index: i})
+		}
+	}
+	if d.initContainers(id) && !d.plan.KillPod {
+		d.regularContainers()
+	}
+}
+
+func (d *decision) kill(c observed.Container, reason KillReason, message string) {
+	d.plan.Kill = append(d.plan.Kill, Kill{Container: c, Reason: reason, Message: message})
+}
+
+// killPod ends the pod: nothing starts beside it.
+func (d *decision) killPod() {
+	d.plan.KillPod = true
+	d.plan.Start = nil
+}
+
+// regularContainers decides about the app containers of an initialised pod.
+func (d *decision) regularContainers() {
+	keep, start := 0, 0
+	for i := range d.pod.Spec.Containers {
+		c := &d.pod.Spec.Containers[i]
+		last, ok := d.last(c.Name)
+		restart := false
+		if !ok || last.State != observed.Running {
+			restart = podspec.ShouldStart(d.pod, c, last, ok)
+			if ok && restart && last.State == observed.Unknown {
+				d.kill(last, KillUnknown, `Container is in "unknown" state, try killing it before restart`)
+			}
+		} else {
+			reason, message := d.unfit(c, last, "Container")
+			if reason == "" {
+				keep++
+				continue
+			}
+			// A rule on exit codes is judged when the exit is seen, not now.
+			restart = reason == KillDefinitionChanged ||
+				podspec.PolicyOf(d.pod, c) != corev1.RestartPolicyNever
+			if restart {
+				message += ", will be restarted"
+			}
+			d.kill(last, reason, message)
+		}
+		if restart {
+			start++
+			d.plan.Start = append(d.plan.Start, Start{Name: c.Name, Kind: podspec.Regular, Index: i})
+		}
+	}
+	if keep == 0 && start == 0 {
+		d.killPod()
+	}
+}
+
+// unfit says why a running container has to be stopped; an empty reason keeps it.
+func (d *decision) unfit(c *corev1.Container, last observed.Container, word string) (KillReason, string) {
+	switch {
+	case last.Hash != "" && last.Hash != Hash(c):
+		return KillDefinitionChanged, fmt.Sprintf("%s %s definition changed", word, c.Name)
+	case c.LivenessProbe != nil && d.in.Liveness != nil && d.in.Liveness(last.ID) == ProbeFailure:
+		return KillLivenessFailed, fmt.Sprintf("%s %s failed liveness probe", word, c.Name)
+	case c.StartupProbe != nil && d.in.Startup != nil && d.in.Startup(last.ID) == ProbeFailure:
+		return KillStartupFailed, fmt.Sprintf("%s %s failed startup probe", word, c.Name)
+	}
+	return "", ""
+}
