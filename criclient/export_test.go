@@ -1,0 +1,4 @@
+package criclient
+
+// LastRecords is lastRecords, for its fuzz test.
+var LastRecords = lastRecords
