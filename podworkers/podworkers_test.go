@@ -455,7 +455,7 @@ func TestAThousandIdlePodsHaveNoGoroutine(t *testing.T) {
 			w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod(fmt.Sprint(i))})
 		}
 		synctest.Wait()
-		if after := runtime.NumGoroutine(); after != before {
+		if after := runtime.NumGoroutine(); after > before {
 			t.Errorf("%d goroutines with %d idle pods, %d with none", after, pods, before)
 		}
 		if got := len(n.took()); got != pods {
@@ -466,7 +466,7 @@ func TestAThousandIdlePodsHaveNoGoroutine(t *testing.T) {
 		if got := len(n.took()); got != pods {
 			t.Errorf("%d syncs in 90s, want one per pod", got)
 		}
-		if after := runtime.NumGoroutine(); after != before {
+		if after := runtime.NumGoroutine(); after > before {
 			t.Errorf("%d goroutines after the resync, %d before", after, before)
 		}
 	})
