@@ -18,4 +18,8 @@ fi
 hack/install.sh runtime
 export PATH=$PATH:/usr/sbin:/sbin
 cd test
-go test -count=1 -timeout "${INTEGRATION_TIMEOUT:-25m}" ${INTEGRATION_FLAGS:-} ./...
+flags=(-count=1 -timeout "${INTEGRATION_TIMEOUT:-25m}")
+# One package at a time: the stories measure time.
+go test -p 1 "${flags[@]}" ./...
+echo "the same stories on containerd 2.x"
+KUBELETKIT_CONTAINERD=v2 go test "${flags[@]}" ./integration

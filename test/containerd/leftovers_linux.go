@@ -22,25 +22,41 @@ func Leftovers(dir string) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	at := layoutOf(abs)
+	return leftovers(layoutOf(abs), func(string) bool { return true })
+}
+
+// Left is [Leftovers] of the pods alone: empty while the daemon has no pods.
+func (d *Daemon) Left() []string {
+	own := []string{"link " + d.at.network, fmt.Sprintf("process %d:", d.Pid())}
+	return leftovers(d.at, func(line string) bool {
+		return !slices.ContainsFunc(own, func(o string) bool { return line == o || strings.HasPrefix(line, o+" ") })
+	})
+}
+
+func leftovers(at layout, counts func(line string) bool) []string {
 	var all []string
+	add := func(format string, args ...any) {
+		if line := fmt.Sprintf(format, args...); counts(line) {
+			all = append(all, line)
+		}
+	}
 	for _, p := range processes(at) {
-		all = append(all, fmt.Sprintf("process %d: %s", p.pid, p.command))
+		add("process %d: %s", p.pid, p.command)
 	}
 	for _, m := range Mounts(at.dir) {
-		all = append(all, "mount "+m)
+		add("mount %s", m)
 	}
 	for _, n := range netnsFiles(at) {
-		all = append(all, "network namespace "+n)
+		add("network namespace %s", n)
 	}
 	for _, c := range cgroups(knownIDs(at)) {
-		all = append(all, "cgroup "+c)
+		add("cgroup %s", c)
 	}
 	for _, l := range links(at.network) {
-		all = append(all, "link "+l)
+		add("link %s", l)
 	}
 	for _, r := range iptablesRules(at.network) {
-		all = append(all, "iptables "+r.table+": "+r.text)
+		add("iptables %s: %s", r.table, r.text)
 	}
 	return all
 }

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestStepsReturnTheirStatus(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "made", "file")
+	for name, c := range map[string]struct {
+		args string
+		want int
+	}{
+		"nothing to do is a mistake":            {"", usage},
+		"an unknown step is a mistake":          {"fly", usage},
+		"flags may follow the words":            {"sleep 1ms --print slept", 0},
+		"a missing word is a mistake":           {"sleep", usage},
+		"a word too many is a mistake":          {"sleep 1ms 2ms", usage},
+		"a status must be a number":             {"exit soon", usage},
+		"a file that is not there":              {"cat " + file + ".no", 1},
+		"append makes folders and goes on":      {"append " + file + " first print more", 0},
+		"append needs a line":                   {"append " + file, usage},
+		"seq runs all steps while they succeed": {"seq append " + file + " second , cat " + file, 0},
+		"seq stops at the first that does not":  {"seq cat " + file + ".no , append " + file + " never", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.want, run(strings.Fields(c.args)))
+		})
+	}
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NotContains(t, string(data), "never")
+}
