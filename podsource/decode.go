@@ -1,0 +1,242 @@
+package podsource
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+)
+
+// Origin says where a manifest was found. It is part of the pods' identity: the
+// same manifest under another name, or on another node, gives other UIDs.
+type Origin struct {
+	Kind string // SourceFile or SourceHTTP
+	Name string // the file's path, or the URL
+	Node string
+}
+
+// ErrNoPod is in the error of a manifest without any document. An explicit
+// empty PodList is the way to say "none".
+var ErrNoPod = errors.New("no pod in it; remove it to remove its pods")
+
+// DecodeError is one fault of a manifest.
+type DecodeError struct {
+	Name     string // of the [Origin]
+	Document int    // from 1; 0 when the fault is the whole manifest's
+	Item     int    // from 1 within a list; 0 when it is no list
+	// Err names the field where it can; a [field.Error] can be taken from it.
+	Err error
+}
+
+func (e *DecodeError) Error() string {
+	where := e.Name
+	if e.Document > 0 {
+		where += " document " + strconv.Itoa(e.Document)
+	}
+	if e.Item > 0 {
+		where += " item " + strconv.Itoa(e.Item)
+	}
+	return where + ": " + e.Err.Error()
+}
+
+func (e *DecodeError) Unwrap() error { return e.Err }
+
+// DecodeErrors are all faults of a manifest, in its order.
+type DecodeErrors []*DecodeError
+
+func (all DecodeErrors) Error() string {
+	const most = 10
+	var texts []string
+	for _, e := range all[:min(len(all), most)] {
+		texts = append(texts, e.Error())
+	}
+	if more := len(all) - most; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more faults", more))
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (all DecodeErrors) Unwrap() []error {
+	errs := make([]error, len(all))
+	for i, e := range all {
+		errs[i] = e
+	}
+	return errs
+}
+
+// Decode reads a manifest: v1 Pod, PodList or List of Pods, YAML or JSON, one or
+// several documents. The pods are defaulted and checked as the API server does
+// on create, and carry what the kubelet gives to static pods: name suffix, UID,
+// hash, node name, toleration. What only the API server may set is cleared.
+//
+// It is strict: an unknown or repeated field is a fault. Any fault refuses the
+// whole manifest with [DecodeErrors], because half of what belongs together
+// can be worse than the last good version of it.
+func Decode(data []byte, from Origin) ([]*corev1.Pod, error) {
+	d := decoder{from: from}
+	docs := split(data)
+	for _, doc := range docs {
+		d.document(doc)
+	}
+	if len(docs) == 0 {
+		d.fault(document{}, 0, ErrNoPod)
+	}
+	if len(d.faults) > 0 {
+		return nil, d.faults
+	}
+	return d.pods, nil
+}
+
+type decoder struct {
+	from   Origin
+	pods   []*corev1.Pod
+	faults DecodeErrors
+}
+
+func (d *decoder) fault(doc document, item int, err error) {
+	d.faults = append(d.faults, &DecodeError{d.from.Name, doc.number, item, err})
+}
+
+func (d *decoder) document(doc document) {
+	objects, err := doc.objects()
+	if err != nil {
+		d.fault(doc, 0, err)
+		return
+	}
+	for _, object := range objects {
+		d.object(doc, object)
+	}
+}
+
+func (d *decoder) object(doc document, object json.RawMessage) {
+	var kind metav1.TypeMeta
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(object, &kind); err != nil {
+		d.fault(doc, 0, fmt.Errorf("not a Pod but %.40q; apiVersion and kind are missing", object))
+		return
+	}
+	switch {
+	case kind.APIVersion == "v1" && kind.Kind == "Pod":
+		d.pod(doc, 0, object)
+	case kind.APIVersion == "v1" && (kind.Kind == "PodList" || kind.Kind == "List"):
+		var list struct {
+			metav1.TypeMeta `json:",inline"`
+			metav1.ListMeta `json:"metadata"`
+			Items           []json.RawMessage `json:"items"`
+		}
+		for _, err := range strictly(object, &list) {
+			d.fault(doc, 0, err)
+		}
+		for i, item := range list.Items {
+			d.item(doc, i+1, item, kind.Kind == "PodList")
+		}
+	default:
+		d.fault(doc, 0, kindError(kind))
+	}
+}
+
+// item takes one member of a list. Only a PodList may leave out what it holds.
+func (d *decoder) item(doc document, n int, item json.RawMessage, mayOmitKind bool) {
+	var kind metav1.TypeMeta
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(item, &kind); err != nil {
+		d.fault(doc, n, fmt.Errorf("not a Pod but %.40q", item))
+		return
+	}
+	if mayOmitKind && kind == (metav1.TypeMeta{}) {
+		kind = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	}
+	if kind.APIVersion != "v1" || kind.Kind != "Pod" {
+		d.fault(doc, n, kindError(kind))
+		return
+	}
+	d.pod(doc, n, item)
+}
+
+func kindError(kind metav1.TypeMeta) error {
+	if kind.Kind == "" {
+		return field.Required(field.NewPath("kind"), "a manifest holds apiVersion v1 and kind Pod, PodList or List")
+	}
+	return field.NotSupported(field.NewPath("kind"), kind.APIVersion+"/"+kind.Kind, []string{"v1/Pod", "v1/PodList", "v1/List"})
+}
+
+func (d *decoder) pod(doc document, item int, object json.RawMessage) {
+	pod := &corev1.Pod{}
+	errs := strictly(object, pod)
+	if len(errs) == 0 {
+		hash, err := hashOf(object, d.from)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		makeStatic(pod, d.from, hash)
+		setDefaults(pod)
+		for _, err := range slices.Concat(forbiddenReferences(pod), validate(pod)) {
+			errs = append(errs, err)
+		}
+	}
+	for _, err := range errs {
+		d.fault(doc, item, err)
+	}
+	d.pods = append(d.pods, pod)
+}
+
+// strictly decodes into v and tells all unknown and repeated fields, or the
+// first value of a wrong type.
+func strictly(object json.RawMessage, v any) []error {
+	unknown, err := kjson.UnmarshalStrict(object, v)
+	if err != nil {
+		return []error{locate(object, err)}
+	}
+	for i, e := range unknown {
+		unknown[i] = readable(e)
+	}
+	return unknown
+}
+
+// readable puts the field first, as all other faults do.
+func readable(err error) error {
+	for _, what := range []string{"unknown field", "duplicate field"} {
+		if quoted, ok := strings.CutPrefix(err.Error(), what+" "); ok {
+			if path, unquoteErr := strconv.Unquote(quoted); unquoteErr == nil {
+				return fmt.Errorf("%s: %s", path, what)
+			}
+		}
+	}
+	return err
+}
+
+// hashOf is the identity of a pod without a UID of its own: 32 hex digits over
+// what the manifest says and where. It is taken from the document as written,
+// in one canonical form, so that neither comments and layout, nor time, nor a
+// new version of this library with more fields or defaults changes it and
+// restarts every static pod (kubernetes/kubernetes#67537).
+func hashOf(object json.RawMessage, from Origin) (string, error) {
+	dec := json.NewDecoder(bytes.NewReader(object))
+	dec.UseNumber()
+	var generic any
+	if err := dec.Decode(&generic); err != nil {
+		return "", err
+	}
+	canonical, err := json.Marshal(generic) // sorts the keys
+	if err != nil {
+		return "", err
+	}
+	place := "file:"
+	if from.Kind == SourceHTTP {
+		place = "url:"
+	}
+	h := fnv.New128a()
+	h.Write(canonical)
+	io.WriteString(h, "host:"+from.Node)
+	io.WriteString(h, place+from.Name)
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
