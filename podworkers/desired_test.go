@@ -164,6 +164,7 @@ func TestStaticPodsOfOneNameRunOneAfterTheOther(t *testing.T) {
 		n.with(func(n *node) { n.release = func(context.Context, *corev1.Pod) error { <-bound; return nil } })
 		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod("1", static("web"))})
 		time.Sleep(time.Minute - time.Millisecond)
+		synctest.Wait()
 		calls = slices.DeleteFunc(n.took(), func(c string) bool { return c == "sync api" || c == "sync x" })
 		if want := []string{"stop 1 30", "release 1"}; !slices.Equal(calls, want) {
 			t.Errorf("calls = %q, want %q", calls, want)
@@ -197,6 +198,7 @@ func TestDue(t *testing.T) {
 		n.took()
 		began := time.Now()
 		time.Sleep(time.Hour) // a slow reader finds each pod once
+		synctest.Wait()
 		batch := <-w.Due()
 		slices.Sort(batch)
 		if want := []observed.UID{"a", "b"}; !slices.Equal(batch, want) {
@@ -245,6 +247,7 @@ func TestSyncAt(t *testing.T) {
 		w.SyncAt("nobody", deadline)
 		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod("a")})
 		time.Sleep(deadline.Sub(began) - time.Millisecond)
+		synctest.Wait()
 		wantCalls(t, n, "sync a")
 		w.SyncAt("a", time.Now().Add(time.Hour)) // later than what is planned
 		time.Sleep(time.Millisecond)

@@ -183,6 +183,7 @@ func TestTheLastUpdateWins(t *testing.T) {
 		synctest.Wait()
 		w.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: v("2"), Start: time.Now()})
 		time.Sleep(5 * time.Second)
+		synctest.Wait()
 		w.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: v("3"), Start: time.Now()})
 		close(free)
 		synctest.Wait()
@@ -204,6 +205,7 @@ func TestAnEndInterruptsTheRunningSync(t *testing.T) {
 		w := start(t, n)
 		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod("a")})
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		w.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: pod("a")})
 		synctest.Wait()
 		wantCalls(t, n, "sync a") // a change waits for its turn
@@ -234,8 +236,10 @@ func TestAShorterGraceInterruptsTheRunningStop(t *testing.T) {
 		slow, fast := make(chan struct{}), make(chan struct{})
 		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod("a", deleted(120)), Kill: &podworkers.KillOptions{Done: slow}})
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod("a"), Kill: &podworkers.KillOptions{Grace: seconds(200)}})
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod("a"), Kill: &podworkers.KillOptions{Grace: seconds(0), Done: fast}})
 		<-fast
 		if !isClosed(slow) {
@@ -264,6 +268,7 @@ func TestAPodThatEndsByItselfIsStoppedByItsOwnRules(t *testing.T) {
 		w.SyncKnownPods([]*corev1.Pod{pod("a")})
 		w.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: pod("a")})
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		wantCalls(t, n) // it ended; only leaving its source can change that
 		wantPhase(t, w, "a", podworkers.Finished)
 	})
@@ -312,6 +317,7 @@ func TestErrorsAreRetried(t *testing.T) {
 					t.Errorf("state = %+v, want the error and the time of the retry", s)
 				}
 				time.Sleep(61 * time.Second)
+				synctest.Wait()
 				if len(tries) < 2 {
 					t.Fatalf("tried %d times, want 2", len(tries))
 				}
@@ -358,6 +364,7 @@ func TestStopAndReleaseAreRetriedUntilTheyAreTrue(t *testing.T) {
 
 		n.with(func(n *node) { n.stop, n.stillRun = nil, 1 }) // now StopPod says yes, and is wrong once
 		time.Sleep(15 * time.Second)
+		synctest.Wait()
 		wantCalls(t, n, "stop a 30")
 		if s, _ := w.State("a"); s.Phase != podworkers.Stopping || !strings.Contains(s.LastError, "still run") {
 			t.Errorf("state = %+v, want stopping: a container still runs", s)
@@ -366,6 +373,7 @@ func TestStopAndReleaseAreRetriedUntilTheyAreTrue(t *testing.T) {
 			t.Error("Done is closed while a container runs")
 		}
 		time.Sleep(15 * time.Second)
+		synctest.Wait()
 		wantCalls(t, n, "stop a 30", "release a")
 		wantPhase(t, w, "a", podworkers.Stopped)
 		if !isClosed(done) {
@@ -373,6 +381,7 @@ func TestStopAndReleaseAreRetriedUntilTheyAreTrue(t *testing.T) {
 		}
 		n.with(func(n *node) { n.release = nil })
 		time.Sleep(15 * time.Second)
+		synctest.Wait()
 		wantCalls(t, n, "release a")
 		wantPhase(t, w, "a", podworkers.Finished)
 	})
@@ -400,6 +409,7 @@ func TestALookThatFailsDoesNothing(t *testing.T) {
 		wantPhase(t, w, "o", podworkers.Stopping) // the look after the stop failed too
 		n.with(func(n *node) { n.lookErr = nil })
 		time.Sleep(15 * time.Second)
+		synctest.Wait()
 		wantCalls(t, n, "sync a")
 		wantPhase(t, w, "o", podworkers.Unseen)
 	})
@@ -411,6 +421,7 @@ func TestKillDuringTheFirstLook(t *testing.T) {
 		w := start(t, n)
 		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod("a")})
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod("a")})
 		synctest.Wait()
 		wantCalls(t, n)
@@ -447,6 +458,7 @@ func TestAStuckPodDelaysNoOther(t *testing.T) {
 func TestAThousandIdlePodsHaveNoGoroutine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const pods = 1000
+		const slack = 9 // the runtime may start a few of its own
 		n := &node{}
 		w := start(t, n)
 		synctest.Wait()
@@ -455,7 +467,7 @@ func TestAThousandIdlePodsHaveNoGoroutine(t *testing.T) {
 			w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod(fmt.Sprint(i))})
 		}
 		synctest.Wait()
-		if after := runtime.NumGoroutine(); after > before {
+		if after := runtime.NumGoroutine(); after > before+slack {
 			t.Errorf("%d goroutines with %d idle pods, %d with none", after, pods, before)
 		}
 		if got := len(n.took()); got != pods {
@@ -466,7 +478,7 @@ func TestAThousandIdlePodsHaveNoGoroutine(t *testing.T) {
 		if got := len(n.took()); got != pods {
 			t.Errorf("%d syncs in 90s, want one per pod", got)
 		}
-		if after := runtime.NumGoroutine(); after > before {
+		if after := runtime.NumGoroutine(); after > before+slack {
 			t.Errorf("%d goroutines after the resync, %d before", after, before)
 		}
 	})
