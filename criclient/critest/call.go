@@ -124,7 +124,7 @@ func (r *Runtime) describe(c *Call, request proto.Message) {
 	case *runtimeapi.RunPodSandboxRequest:
 		c.PodUID = q.GetConfig().GetMetadata().GetUid()
 	case *runtimeapi.CreateContainerRequest:
-		c.PodUID = q.GetSandboxConfig().GetMetadata().GetUid()
+		c.PodUID, c.ID = q.GetSandboxConfig().GetMetadata().GetUid(), q.GetPodSandboxId()
 		c.Container = q.GetConfig().GetMetadata().GetName()
 		c.Image = q.GetConfig().GetImage().GetImage()
 	case *runtimeapi.PullImageRequest:

@@ -29,6 +29,11 @@ type Target struct {
 	Exit3 Program
 	// Hello prints the line "hello" and exits 0. Without it, log content is not checked.
 	Hello Program
+	// Stubborn ignores TERM. Without it, waiting out a grace period is not checked.
+	Stubborn Program
+	// Pull is an image in a registry that the suite may pull and remove. Without
+	// it, pulling is not checked.
+	Pull string
 	// True is a command that exits 0 in a container of Forever. Without it,
 	// ExecSync is not checked.
 	True []string

@@ -16,6 +16,7 @@ func containerPromises() []promise {
 		{"a container starts once", containerStartsOnce},
 		{"stopping a container twice is no mistake", containerStop},
 		{"stopping with timeout 0 kills", containerKill},
+		{"stopping waits out the grace period and kills", containerStubborn},
 		{"removing a running container kills it", containerRemoveRunning},
 		{"one container and attempt exists once", containerReserved},
 		{"containers are listed by state, sandbox, ID and label", containerLists},
@@ -106,6 +107,21 @@ func containerKill(p *promiseTest) {
 	_, _, id := p.started(p.Forever)
 	p.ok(p.Runtime.StopContainer(p.ctx, id, 0), "StopContainer")
 	equal(p, "exit code", p.becomes(id, exited).GetExitCode(), codeKILL)
+}
+
+func containerStubborn(p *promiseTest) {
+	if p.Stubborn.Image == "" {
+		return // the target has no program that ignores TERM
+	}
+	_, _, id := p.started(p.Stubborn)
+	began := time.Now()
+	p.ok(p.Runtime.StopContainer(p.ctx, id, 1), "StopContainer")
+	if took := time.Since(began); took < time.Second {
+		p.Errorf("StopContainer took %v, less than the grace period", took)
+	}
+	st := p.becomes(id, exited)
+	equal(p, "exit code", st.GetExitCode(), codeKILL)
+	equal(p, "reason", st.GetReason(), "Error")
 }
 
 func containerRemoveRunning(p *promiseTest) {

@@ -80,6 +80,7 @@ func imagePromises() []promise {
 			}
 			p.ok(p.Images.RemoveImage(p.ctx, &runtimeapi.ImageSpec{Image: "localhost/critest/no-such-image:1"}), "RemoveImage")
 		}},
+		{"a pulled image is present until it is removed", imagePull},
 		{"the image file system is known", func(p *promiseTest) {
 			resp, err := p.Images.ImageFsInfo(p.ctx)
 			p.ok(err, "ImageFsInfo")
@@ -110,6 +111,37 @@ func imagePresent(p *promiseTest) {
 	c := p.container(p.create(p.run(pod), pod, Program{Image: id, Command: p.Forever.Command, Args: p.Forever.Args}))
 	if c.GetImageRef() == "" || c.GetImage().GetImage() == "" {
 		p.Errorf("the container's image is %v, reference %q", c.GetImage(), c.GetImageRef())
+	}
+}
+
+func imagePull(p *promiseTest) {
+	if p.Pull == "" {
+		return // the target has no registry
+	}
+	spec := &runtimeapi.ImageSpec{Image: p.Pull}
+	present := func() *runtimeapi.Image {
+		p.Helper()
+		resp, err := p.Images.ImageStatus(p.ctx, spec, false)
+		p.ok(err, "ImageStatus")
+		return resp.GetImage()
+	}
+	p.ok(p.Images.RemoveImage(p.ctx, spec), "RemoveImage")
+	if m := present(); m != nil {
+		p.Fatalf("image %v is still there after it was removed", m)
+	}
+	first, err := p.Images.PullImage(p.ctx, spec, nil, nil)
+	p.ok(err, "PullImage")
+	second, err := p.Images.PullImage(p.ctx, spec, nil, nil)
+	p.ok(err, "PullImage again")
+	equal(p, "ID of the second pull", second, first)
+	equal(p, "ID of the present image", present().GetId(), first)
+	if present().GetSize() == 0 {
+		p.Error("the image has no size")
+	}
+	p.ok(p.Images.RemoveImage(p.ctx, spec), "RemoveImage")
+	absent := &runtimeapi.ImageSpec{Image: p.Pull + "-that-nobody-pushed"}
+	if _, err := p.Images.PullImage(p.ctx, absent, nil, nil); err == nil {
+		p.Errorf("image %s was pulled, and does not exist", absent.GetImage())
 	}
 }
 

@@ -3,6 +3,7 @@ package critest_test
 import (
 	"context"
 	"net"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -18,28 +19,43 @@ func target(cfg critest.Config) critest.Target {
 	rt.AddImage("localhost/forever:1", critest.Behavior{})
 	rt.AddImage("localhost/exit3:1", critest.Exit(3, 0))
 	rt.AddImage("localhost/hello:1", critest.Behavior{Exits: true, Print: []critest.Line{{Text: "hello"}}})
+	rt.AddImage("localhost/stubborn:1", critest.Behavior{IgnoreTERM: true})
+	rt.Publish(critest.Image{Ref: "localhost/pull:1"})
 	return critest.Target{
-		Runtime: rt,
-		Images:  rt,
-		Forever: critest.Program{Image: "localhost/forever:1"},
-		Exit3:   critest.Program{Image: "localhost/exit3:1"},
-		Hello:   critest.Program{Image: "localhost/hello:1"},
-		True:    []string{"/true"},
+		Runtime:  rt,
+		Images:   rt,
+		Stubborn: critest.Program{Image: "localhost/stubborn:1"},
+		Pull:     "localhost/pull:1",
+		Forever:  critest.Program{Image: "localhost/forever:1"},
+		Exit3:    critest.Program{Image: "localhost/exit3:1"},
+		Hello:    critest.Program{Image: "localhost/hello:1"},
+		True:     []string{"/true"},
 	}
 }
 
 func TestSuiteInProcess(t *testing.T) {
+	t.Parallel()
 	critest.Suite(t, func(*testing.T) critest.Target { return target(critest.Config{}) })
 }
 
 func TestSuiteInProcessLikeContainerd16(t *testing.T) {
+	t.Parallel()
 	critest.Suite(t, func(*testing.T) critest.Target { return target(critest.Containerd16()) })
+}
+
+// socketDir is a directory with a path short enough for a socket's, which
+// t.TempDir is not everywhere.
+func socketDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "cri")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
 }
 
 // overGRPC puts a client and a server between the suite and the runtime.
 func overGRPC(t *testing.T, cfg critest.Config) critest.Target {
 	tg := target(cfg)
-	srv, err := critest.Serve(tg.Runtime.(*critest.Runtime), filepath.Join(t.TempDir(), "cri.sock"))
+	srv, err := critest.Serve(tg.Runtime.(*critest.Runtime), filepath.Join(socketDir(t), "cri.sock"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, srv.Close()) })
 	c, err := criclient.New(criclient.Config{Endpoint: srv.Endpoint()})
@@ -50,10 +66,12 @@ func overGRPC(t *testing.T, cfg critest.Config) critest.Target {
 }
 
 func TestSuiteOverGRPC(t *testing.T) {
+	t.Parallel()
 	critest.Suite(t, func(t *testing.T) critest.Target { return overGRPC(t, critest.Config{}) })
 }
 
 func TestSuiteOverGRPCLikeContainerd16(t *testing.T) {
+	t.Parallel()
 	critest.Suite(t, func(t *testing.T) critest.Target { return overGRPC(t, critest.Containerd16()) })
 }
 
