@@ -134,13 +134,13 @@ func (r *Runtime) describe(c *Call, request proto.Message) {
 		c.Image = q.GetImage().GetImage()
 	case interface{ GetContainerId() string }:
 		c.ID = q.GetContainerId()
-		if ct := r.containers[c.ID]; ct != nil {
-			c.PodUID, c.Container = ct.sandbox.config.GetMetadata().GetUid(), ct.config.GetMetadata().GetName()
+		if ct, err := r.findContainer(c.ID); err == nil {
+			c.ID, c.PodUID, c.Container = ct.id, ct.sandbox.config.GetMetadata().GetUid(), ct.config.GetMetadata().GetName()
 		}
 	case interface{ GetPodSandboxId() string }:
 		c.ID = q.GetPodSandboxId()
-		if sb := r.sandboxes[c.ID]; sb != nil {
-			c.PodUID = sb.config.GetMetadata().GetUid()
+		if sb, err := r.findSandbox(c.ID); err == nil {
+			c.ID, c.PodUID = sb.id, sb.config.GetMetadata().GetUid()
 		}
 	case interface {
 		GetFilter() *runtimeapi.ContainerFilter

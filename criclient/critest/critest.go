@@ -3,6 +3,8 @@ package critest
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -234,7 +236,7 @@ func (r *Runtime) status(_ context.Context, req *runtimeapi.StatusRequest) (*run
 	resp := &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 		{Type: runtimeapi.RuntimeReady, Status: true}, network,
 	}}}
-	for h := range r.handlers {
+	for _, h := range slices.Sorted(maps.Keys(r.handlers)) {
 		resp.RuntimeHandlers = append(resp.RuntimeHandlers, &runtimeapi.RuntimeHandler{Name: h})
 	}
 	if req.GetVerbose() {

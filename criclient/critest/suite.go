@@ -31,8 +31,9 @@ type Target struct {
 	Hello Program
 	// Stubborn ignores TERM. Without it, waiting out a grace period is not checked.
 	Stubborn Program
-	// Pull is an image in a registry that the suite may pull and remove. Without
-	// it, pulling is not checked.
+	// Pull is an image in a registry that the suite may pull and remove. It must
+	// be none of the others under another name: a removal takes all names.
+	// Without it, pulling is not checked.
 	Pull string
 	// True is a command that exits 0 in a container of Forever. Without it,
 	// ExecSync is not checked.
