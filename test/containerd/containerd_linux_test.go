@@ -41,7 +41,10 @@ func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kk")
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	t.Cleanup(func() {
+		require.NoError(t, containerd.Reap(dir))
+		require.NoError(t, os.RemoveAll(dir))
+	})
 	return dir
 }
 
