@@ -483,3 +483,38 @@ func TestAThousandIdlePodsHaveNoGoroutine(t *testing.T) {
 		}
 	})
 }
+
+func TestQuestions(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := &node{}
+		w := start(t, n)
+		if s, ok := w.State("a"); ok || s.Phase != podworkers.Unseen || s.ContentRemovable() {
+			t.Errorf("state before anything = %+v, %v, want Unseen: it may run", s, ok)
+		}
+		w.SyncKnownPods(nil)
+		if s, ok := w.State("a"); ok || s.Phase != podworkers.Gone || !s.ContentRemovable() {
+			t.Errorf("state of a stranger = %+v, %v, want Gone", s, ok)
+		}
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod("a")})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod("b")})
+		synctest.Wait()
+		all := w.States()
+		if len(all) != 2 || all["a"].Pod != "default/a" || all["b"].Phase != podworkers.Syncing || all["b"].StartedAt.IsZero() {
+			t.Errorf("States = %+v, want a and b, started", all)
+		}
+		// Who waits for the end of a pod that is not there does not wait.
+		done := make(chan struct{})
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Kill: &podworkers.KillOptions{Done: done}})
+		if !isClosed(done) {
+			t.Error("Done of an update without a UID is open")
+		}
+	})
+	for p, want := range map[podworkers.Phase]bool{
+		podworkers.Unseen: true, podworkers.Syncing: true, podworkers.StopRequested: true, podworkers.Stopping: true,
+		podworkers.Stopped: false, podworkers.Finished: false, podworkers.Gone: false,
+	} {
+		if got := p.MayHaveRunning(); got != want {
+			t.Errorf("%v.MayHaveRunning() = %v, want %v", p, got, want)
+		}
+	}
+}

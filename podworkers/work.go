@@ -88,9 +88,9 @@ func (w *Workers) turn(now time.Time) (batch []observed.UID, next time.Time) {
 }
 
 // SyncAt asks for a sync of the pod at the given time, beside the regular ones;
-// of several the earliest counts. A SyncPod that runs or follows before then
-// answers it, except when it is called from within that SyncPod: a deadline is
-// asked for anew in each. For a pod that is not known or is ending it does nothing.
+// of several times the earliest counts. A SyncPod that begins before then answers
+// it too: a Syncer that has a deadline to keep asks anew in each. For a pod that is
+// not known or is ending it does nothing.
 func (w *Workers) SyncAt(uid observed.UID, at time.Time) {
 	w.mu.Lock()
 	defer w.unlock()
