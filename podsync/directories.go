@@ -1,0 +1,80 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/observed"
+)
+
+const dirMode = 0o750
+
+func (s *Syncer) podDir(uid observed.UID) string {
+	return filepath.Join(s.cfg.RootDir, "pods", string(uid))
+}
+
+// makeDirs makes the directories that every pod has, as the kubelet lays them out.
+func (s *Syncer) makeDirs(pod *corev1.Pod) error {
+	dir := s.podDir(observed.UID(pod.UID))
+	for _, sub := range []string{"volumes", "plugins", "containers"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), dirMode); err != nil {
+			return fmt.Errorf("make the directories of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		}
+	}
+	return nil
+}
+
+// Dirs returns the UIDs of all pods that have a directory, wanted or not. It is
+// how pods are found that were removed while no agent ran.
+func (s *Syncer) Dirs() ([]observed.UID, error) {
+	entries, err := os.ReadDir(filepath.Join(s.cfg.RootDir, "pods"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list pod directories: %w", err)
+	}
+	var uids []observed.UID
+	for _, e := range entries {
+		if e.IsDir() {
+			uids = append(uids, observed.UID(e.Name()))
+		}
+	}
+	return uids, nil
+}
+
+// Forget removes all that is kept of a pod that is neither desired nor running:
+// volumes, its directory, what was reported of it. Ask podworkers first. It can
+// be called again after an error, and for a pod that is not known.
+func (s *Syncer) Forget(ctx context.Context, uid observed.UID) error {
+	if !filepath.IsLocal(string(uid)) || filepath.Base(string(uid)) != string(uid) {
+		return fmt.Errorf("forget pod %q: not a pod UID", uid)
+	}
+	if err := s.cfg.Volumes.TearDown(ctx, uid); err != nil {
+		return fmt.Errorf("forget pod %s: tear down volumes: %w", uid, err)
+	}
+	s.cfg.Runtime.ForgetPod(uid)
+	s.mu.Lock()
+	delete(s.mu.failures, uid)
+	s.mu.Unlock()
+	if err := s.cfg.Statuses.Remove(uid); err != nil {
+		return fmt.Errorf("forget pod %s: %w", uid, err)
+	}
+	// Volumes are gone, so what is left is files of our own. A mount below it
+	// would be somebody's data: the volume room has refused in that case.
+	for _, sub := range []string{"containers", "plugins", "volumes"} {
+		if err := os.RemoveAll(filepath.Join(s.podDir(uid), sub)); err != nil {
+			return fmt.Errorf("forget pod %s: %w", uid, err)
+		}
+	}
+	if err := os.Remove(s.podDir(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget pod %s: %w (look at what is left there and remove it)", uid, err)
+	}
+	return nil
+}

@@ -1,0 +1,293 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/observed"
+	"github.com/kubeletkit/kubeletkit/podruntime"
+	"github.com/kubeletkit/kubeletkit/status"
+)
+
+// Runtime carries out plans. [podruntime.Runtime] satisfies it.
+type Runtime interface {
+	EnsureSandbox(ctx context.Context, pod *corev1.Pod, seen observed.Pod, plan podruntime.Plan, spec podruntime.SandboxSpec) (podruntime.Sandbox, error)
+	Converge(ctx context.Context, pod *corev1.Pod, seen observed.Pod, plan podruntime.Plan, sandbox podruntime.Sandbox, spec func(podruntime.Start) (podruntime.ContainerSpec, error)) podruntime.Result
+	StopPod(ctx context.Context, pod *corev1.Pod, seen observed.Pod, grace *int64) error
+	ForgetPod(uid observed.UID)
+}
+
+// Volumes makes a pod's volumes present. The volume room satisfies it.
+type Volumes interface {
+	// SetUp returns the host path of each volume by its name in the pod.
+	SetUp(ctx context.Context, pod *corev1.Pod) (map[string]string, error)
+	TearDown(ctx context.Context, uid observed.UID) error
+}
+
+// Statuses remembers what was reported of each pod. [status.Store] satisfies it.
+type Statuses interface {
+	Get(uid observed.UID) (corev1.PodStatus, bool)
+	// Set returns once what can't be rebuilt is on disk.
+	Set(pod *corev1.Pod, st corev1.PodStatus) (changed bool, err error)
+	Remove(uid observed.UID) error
+}
+
+// Config of a [Syncer]. Runtime, Volumes, Statuses and RootDir are required.
+type Config struct {
+	Runtime  Runtime
+	Volumes  Volumes
+	Statuses Statuses
+	// RootDir is the kubelet's root directory; pods live under RootDir/pods.
+	RootDir string
+	// HostIPs are the node's addresses, primary first.
+	HostIPs []string
+	// RuntimeName is the scheme of container IDs in statuses; default "containerd".
+	RuntimeName func() string
+	// NetworkReady says why a sandbox can't get a network yet; nil when it can.
+	// Pods on the host network do not wait for it. The default never waits.
+	NetworkReady func() error
+	// SyncAt asks for another SyncPod of the pod at the given time, beside the
+	// usual resync. activeDeadlineSeconds needs it. Default: none.
+	SyncAt func(uid observed.UID, at time.Time)
+	Log    logr.Logger // default discards
+	Hooks  Hooks       // default no-ops
+}
+
+// Hooks report the recipe's steps as they happen.
+type Hooks struct {
+	// Step is called after each step that did something.
+	Step func(pod *corev1.Pod, step string)
+	// Planned is called for each plan that is carried out and changes something.
+	Planned func(pod *corev1.Pod, plan podruntime.Plan)
+	// Event is a Kubernetes Event of the pod.
+	Event func(pod *corev1.Pod, eventType, reason, message string)
+}
+
+// Syncer knows the recipe. It implements the Syncer of podworkers. Calls for
+// different pods may run at the same time, calls for one pod may not.
+type Syncer struct {
+	cfg Config
+
+	mu struct {
+		sync.Mutex
+		// failures says why containers did not start the last time it was
+		// tried, by container name.
+		failures map[observed.UID]map[string]status.Failure
+	}
+}
+
+// New checks cfg and returns a Syncer.
+func New(cfg Config) (*Syncer, error) {
+	if cfg.Runtime == nil || cfg.Volumes == nil || cfg.Statuses == nil || cfg.RootDir == "" {
+		return nil, errors.New("podsync: Runtime, Volumes, Statuses and RootDir are required")
+	}
+	if cfg.RuntimeName == nil {
+		cfg.RuntimeName = func() string { return "containerd" }
+	}
+	if cfg.NetworkReady == nil {
+		cfg.NetworkReady = func() error { return nil }
+	}
+	if cfg.SyncAt == nil {
+		cfg.SyncAt = func(observed.UID, time.Time) {}
+	}
+	if cfg.Hooks.Step == nil {
+		cfg.Hooks.Step = func(*corev1.Pod, string) {}
+	}
+	if cfg.Hooks.Planned == nil {
+		cfg.Hooks.Planned = func(*corev1.Pod, podruntime.Plan) {}
+	}
+	if cfg.Hooks.Event == nil {
+		cfg.Hooks.Event = func(*corev1.Pod, string, string, string) {}
+	}
+	if cfg.Log.GetSink() == nil {
+		cfg.Log = logr.Discard()
+	}
+	s := &Syncer{cfg: cfg}
+	s.mu.failures = map[observed.UID]map[string]status.Failure{}
+	return s, nil
+}
+
+// SyncPod brings the pod's containers to what its spec asks for. It returns
+// done when the pod has ended: its containers will not run again, or its
+// deadline has passed. The status is reported before anything is changed, so
+// what must survive a crash is on disk before it matters.
+func (s *Syncer) SyncPod(ctx context.Context, pod *corev1.Pod, seen observed.Pod) (done bool, err error) {
+	now := time.Now()
+	uid := observed.UID(pod.UID)
+	last := s.last(pod)
+	if ranOnceAndIsLost(pod, seen, last) {
+		return true, nil
+	}
+	seen = status.Recall(pod, seen, last)
+	in := s.input(pod, seen, false, now)
+	st, err := s.report(pod, in)
+	if err != nil {
+		return false, err
+	}
+	if in.Verdict != nil {
+		s.cfg.Hooks.Event(pod, corev1.EventTypeNormal, in.Verdict.Reason, in.Verdict.Message)
+	}
+	if status.IsTerminal(status.Decide(in)) {
+		return true, nil
+	}
+	if _, at := status.DeadlineExceeded(pod, st, now); !at.IsZero() {
+		s.cfg.SyncAt(uid, at)
+	}
+
+	plan := podruntime.ComputePodActions(pod, seen, podruntime.Inputs{})
+	if plan.CreateSandbox && !pod.Spec.HostNetwork {
+		if err := s.cfg.NetworkReady(); err != nil {
+			s.cfg.Hooks.Event(pod, corev1.EventTypeWarning, "NetworkNotReady", "network is not ready: "+err.Error())
+			return false, &notYetError{fmt.Errorf("network is not ready: %w", err), now.Add(networkRetry)}
+		}
+	}
+	if plan.KillPod || plan.CreateSandbox || len(plan.Kill)+len(plan.Start) > 0 {
+		s.cfg.Hooks.Planned(pod, plan)
+	}
+	return false, s.converge(ctx, pod, seen, plan, now)
+}
+
+// networkRetry is how soon a pod looks again at a network that was not ready.
+const networkRetry = time.Second
+
+// notYetError carries the time at which another try makes sense.
+type notYetError struct {
+	err error
+	at  time.Time
+}
+
+func (e *notYetError) Error() string      { return e.err.Error() }
+func (e *notYetError) Unwrap() error      { return e.err }
+func (e *notYetError) RetryAt() time.Time { return e.at }
+
+func (s *Syncer) converge(ctx context.Context, pod *corev1.Pod, seen observed.Pod, plan podruntime.Plan, now time.Time) error {
+	mounts := map[string]string{}
+	if plan.CreateSandbox || len(plan.Start) > 0 {
+		var err error
+		if err := s.makeDirs(pod); err != nil {
+			s.cfg.Hooks.Event(pod, corev1.EventTypeWarning, "Failed", "error making pod data directories: "+err.Error())
+			return err
+		}
+		if mounts, err = s.cfg.Volumes.SetUp(ctx, pod); err != nil {
+			s.cfg.Hooks.Event(pod, corev1.EventTypeWarning, "FailedMount", "Unable to attach or mount volumes: "+err.Error())
+			return fmt.Errorf("set up volumes: %w", err)
+		}
+		if len(mounts) > 0 {
+			s.cfg.Hooks.Step(pod, "volumes ready")
+		}
+	}
+	sandbox, err := s.cfg.Runtime.EnsureSandbox(ctx, pod, seen, plan, s.sandboxSpec(pod))
+	if err != nil {
+		return err
+	}
+	if sandbox.Created {
+		s.cfg.Hooks.Step(pod, "sandbox ready")
+		seen = withSandbox(seen, pod, plan, sandbox, now)
+		if _, err := s.report(pod, s.input(pod, seen, false, now)); err != nil {
+			return err
+		}
+	}
+	if len(plan.Start) == 0 {
+		return nil
+	}
+	result := s.cfg.Runtime.Converge(ctx, pod, seen, plan, sandbox, func(start podruntime.Start) (podruntime.ContainerSpec, error) {
+		return s.containerSpec(pod, start, mounts)
+	})
+	if s.remember(pod, plan, result) {
+		// Nothing changes in the runtime when a start fails, so no event will
+		// come that would carry the reason out.
+		if _, err := s.report(pod, s.input(pod, seen, false, time.Now())); err != nil {
+			return errors.Join(result.Err(), err)
+		}
+	}
+	return result.Err()
+}
+
+// remember keeps the failures of this pass and drops those of containers that
+// started. It reports whether the pod has any failure.
+func (s *Syncer) remember(pod *corev1.Pod, plan podruntime.Plan, result podruntime.Result) bool {
+	uid := observed.UID(pod.UID)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.mu.failures[uid]
+	if all == nil {
+		all = map[string]status.Failure{}
+	}
+	for _, start := range plan.Start {
+		delete(all, start.Name)
+	}
+	for name, f := range result.Failures {
+		all[name] = status.Failure{Reason: f.Reason, Message: f.Message}
+	}
+	if len(all) == 0 {
+		delete(s.mu.failures, uid)
+		return false
+	}
+	s.mu.failures[uid] = all
+	return true
+}
+
+func (s *Syncer) failuresOf(uid observed.UID) map[string]status.Failure {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[string]status.Failure, len(s.mu.failures[uid]))
+	for name, f := range s.mu.failures[uid] {
+		all[name] = f
+	}
+	return all
+}
+
+// last is what was reported of the pod before.
+func (s *Syncer) last(pod *corev1.Pod) corev1.PodStatus {
+	if st, ok := s.cfg.Statuses.Get(observed.UID(pod.UID)); ok {
+		return st
+	}
+	return pod.Status
+}
+
+func (s *Syncer) input(pod *corev1.Pod, seen observed.Pod, terminal bool, now time.Time) status.Input {
+	in := status.Input{
+		Pod:         pod,
+		Seen:        seen,
+		Last:        s.last(pod),
+		Failures:    s.failuresOf(observed.UID(pod.UID)),
+		Terminal:    terminal,
+		Now:         now,
+		RuntimeName: s.cfg.RuntimeName(),
+		HostIPs:     s.cfg.HostIPs,
+	}
+	if exceeded, _ := status.DeadlineExceeded(pod, in.Last, now); exceeded {
+		in.Verdict = &status.Failure{Reason: status.ReasonDeadlineExceeded, Message: status.MessageDeadlineExceeded}
+	}
+	return in
+}
+
+// report publishes what is true of the pod now and returns what counts: a status
+// that would take back something final is refused by the store, and the old one
+// stands.
+func (s *Syncer) report(pod *corev1.Pod, in status.Input) (corev1.PodStatus, error) {
+	_, err := s.cfg.Statuses.Set(pod, status.Generate(in))
+	if errors.Is(err, status.ErrRejected) {
+		s.cfg.Log.V(1).Info("status stands", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "reason", err.Error())
+		err = nil
+	}
+	return s.last(pod), err
+}
+
+// withSandbox is seen with the sandbox that was just made, so that the pod is
+// reported ready to start containers before a slow image pull.
+func withSandbox(seen observed.Pod, pod *corev1.Pod, plan podruntime.Plan, sandbox podruntime.Sandbox, now time.Time) observed.Pod {
+	made := observed.Sandbox{
+		ID: sandbox.ID, Attempt: plan.Attempt, Ready: true, CreatedAt: now,
+		HostNetwork: pod.Spec.HostNetwork, IPs: sandbox.IPs, NetworkReported: len(sandbox.IPs) > 0,
+	}
+	seen.Sandboxes = slices.Insert(slices.Clone(seen.Sandboxes), 0, made)
+	return seen
+}
