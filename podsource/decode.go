@@ -75,6 +75,9 @@ func (all DecodeErrors) Unwrap() []error {
 	return errs
 }
 
+// mostFaults is after how many faults the documents that follow are left unread.
+const mostFaults = 100
+
 // Decode reads a manifest: v1 Pod, PodList or List of Pods, YAML or JSON, one or
 // several documents. The pods are defaulted and checked as the API server does
 // on create, and carry what the kubelet gives to static pods: name suffix, UID,
@@ -87,6 +90,10 @@ func Decode(data []byte, from Origin) ([]*corev1.Pod, error) {
 	d := decoder{from: from}
 	docs := split(data)
 	for _, doc := range docs {
+		// A file of something else can have a million faults.
+		if len(d.faults) >= mostFaults {
+			break
+		}
 		d.document(doc)
 	}
 	if len(docs) == 0 {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,8 +68,8 @@ func fetching(t *testing.T, cfg podsource.HTTPConfig, s server, body func(h *pod
 }
 
 func TestHTTPTakesOnlyGoodAnswers(t *testing.T) {
-	var next *http.Response
-	fetching(t, podsource.HTTPConfig{}, func(*http.Request) *http.Response { return next }, func(h *podsource.HTTP, sets func() []string, step func()) {
+	var next atomic.Pointer[http.Response]
+	fetching(t, podsource.HTTPConfig{}, func(*http.Request) *http.Response { return next.Load() }, func(h *podsource.HTTP, sets func() []string, step func()) {
 		require.Empty(t, sets(), "nothing was heard, so nothing is known")
 		require.ErrorContains(t, h.Err(), "connection refused")
 		for _, c := range []struct {
@@ -90,7 +91,7 @@ func TestHTTPTakesOnlyGoodAnswers(t *testing.T) {
 			{"nothing again", answer(200, ""), []string{"a-n1", "a-n1 b-n1", ""}, "empty answer"},
 			{"an empty list", answer(200, `{"apiVersion":"v1","kind":"PodList","items":[]}`), []string{"a-n1", "a-n1 b-n1", "", ""}, ""},
 		} {
-			next = c.next
+			next.Store(c.next)
 			step()
 			require.Equal(t, c.sets, sets(), c.name)
 			if c.err == "" {
@@ -146,9 +147,9 @@ func TestHTTPFollowsItsOwnHostOnly(t *testing.T) {
 }
 
 func TestHTTPGivesUpOnASilentServer(t *testing.T) {
-	silent := true
+	var speaks atomic.Bool
 	fetching(t, podsource.HTTPConfig{}, func(r *http.Request) *http.Response {
-		if silent {
+		if !speaks.Load() {
 			<-r.Context().Done()
 			return nil
 		}
@@ -156,7 +157,7 @@ func TestHTTPGivesUpOnASilentServer(t *testing.T) {
 	}, func(h *podsource.HTTP, sets func() []string, step func()) {
 		step()
 		require.Error(t, h.Err())
-		silent = false
+		speaks.Store(true)
 		step()
 		require.NoError(t, h.Err())
 		require.Equal(t, []string{"a-n1"}, sets())
@@ -165,7 +166,7 @@ func TestHTTPGivesUpOnASilentServer(t *testing.T) {
 
 func TestHTTPComplainsThreeTimes(t *testing.T) {
 	errs, infos := 0, 0
-	good := false
+	var good atomic.Bool
 	log := funcr.New(func(_, args string) {
 		if strings.Contains(args, `"error"`) {
 			errs++
@@ -174,7 +175,7 @@ func TestHTTPComplainsThreeTimes(t *testing.T) {
 		}
 	}, funcr.Options{})
 	fetching(t, podsource.HTTPConfig{Log: log}, func(*http.Request) *http.Response {
-		if good {
+		if good.Load() {
 			return answer(200, manifest("a"))
 		}
 		return nil
@@ -183,7 +184,7 @@ func TestHTTPComplainsThreeTimes(t *testing.T) {
 			step()
 		}
 		require.Equal(t, 3, errs)
-		good = true
+		good.Store(true)
 		step()
 		require.Equal(t, 1, infos)
 	})
