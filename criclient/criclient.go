@@ -59,7 +59,9 @@ type Config struct {
 // Hooks report work as it happens.
 type Hooks struct {
 	// Called is called after each CRI call, with the method's name in the CRI
-	// service. A list that took several calls is reported once for each.
+	// service. A list that took several calls is reported once for each, and an
+	// error here is the runtime's answer: that a container to be stopped is gone,
+	// or that there is no stream, is no error to the caller.
 	Called func(method string, took time.Duration, err error)
 }
 

@@ -126,6 +126,7 @@ func TestLastRecords(t *testing.T) {
 		"the last two thousand bytes":        {log: record("lost") + record(long), want: long[:2047] + "\n"},
 		"a cut line is left out":             {log: "tail of something\n" + record("a"), cut: true, want: "a\n"},
 		"a long cut line has words in it":    {log: strings.Repeat("y", 9000) + "\n" + record("a"), cut: true, want: strings.Repeat("y", 2045) + "\na\n"},
+		"a long line that is no record":      {log: strings.Repeat("y", 9000) + "\n" + record("a"), want: "a\n"},
 		"a record that is one long cut line": {log: strings.Repeat("y", 9000), cut: true, want: strings.Repeat("y", 2048)},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,6 +20,7 @@ const (
 	created = runtimeapi.ContainerState_CONTAINER_CREATED
 	running = runtimeapi.ContainerState_CONTAINER_RUNNING
 	exited  = runtimeapi.ContainerState_CONTAINER_EXITED
+	unknown = runtimeapi.ContainerState_CONTAINER_UNKNOWN
 )
 
 // crowded is a runtime without streams whose answers hold at most most items.
@@ -172,23 +173,49 @@ func TestAPartThatFailsFailsTheList(t *testing.T) {
 }
 
 func TestAContainerThatMovesBetweenPartsIsListedOnce(t *testing.T) {
+	for _, move := range [][2]runtimeapi.ContainerState{{created, running}, {created, exited}, {running, exited}, {unknown, exited}} {
+		for after := range 5 { // after that many parts
+			t.Run(fmt.Sprintf("%v to %v after %d parts", move[0], move[1], after), func(t *testing.T) {
+				r := town(10)
+				r.most = 11
+				mover := &runtimeapi.Container{Id: "mover", State: move[0]}
+				r.containers = append(r.containers, mover)
+				parts := 0
+				r.before = func(_ string, req any) error {
+					if l, ok := req.(*runtimeapi.ListContainersRequest); ok && l.GetFilter().GetState() != nil {
+						if parts == after {
+							mover.State = move[1]
+						}
+						parts++
+					}
+					return nil
+				}
+				got, err := (&server{answer: r.answer}).start(t).ListContainers(t.Context(), nil)
+				if err != nil || !slices.Equal(ids(got), ids(r.containers)) {
+					t.Fatalf("ListContainers = %v, %v, want each once", ids(got), err)
+				}
+			})
+		}
+	}
+}
+
+func TestTheLaterStateOfAMovingContainerCounts(t *testing.T) {
 	r := town(10)
 	r.most = 10
-	moved := r.containers[0] // starts while the created ones were just listed
+	mover := r.containers[0]
 	r.before = func(_ string, req any) error {
-		if l, ok := req.(*runtimeapi.ListContainersRequest); ok && l.GetFilter().GetState().GetState() == running && l.GetFilter().GetState() != nil {
-			moved.State = running
-			r.containers[1].State = exited
+		if l, ok := req.(*runtimeapi.ListContainersRequest); ok && l.GetFilter().GetState() != nil && l.GetFilter().GetState().GetState() == running {
+			mover.State = running
+			r.containers[1].State = exited // the state has room for ten
 		}
 		return nil
 	}
-	c := (&server{answer: r.answer}).start(t)
-	got, err := c.ListContainers(t.Context(), nil)
-	if err != nil || !slices.Equal(ids(got), ids(r.containers)) {
-		t.Fatalf("ListContainers = %v, %v, want each once", ids(got), err)
+	got, err := (&server{answer: r.answer}).start(t).ListContainers(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, g := range got {
-		if g.GetId() == moved.GetId() && g.GetState() != running {
+		if g.GetId() == mover.GetId() && g.GetState() != running {
 			t.Errorf("%s = %v, want its later state", g.GetId(), g.GetState())
 		}
 	}

@@ -18,131 +18,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/observed"
 )
 
-// world is a Runtime in memory. Its errors are raw gRPC statuses, as those of
-// k8s.io/cri-client.
-type world struct {
-	sandboxes  map[string]*runtimeapi.PodSandboxStatus
-	containers map[string]*runtimeapi.ContainerStatus
-	of         map[string]string // container to sandbox
-	listEmpty  bool              // as a runtime that has just restarted
-	vanished   map[string]bool   // listed, but their status is NotFound
-	fail       map[string]error  // by ID
-	asked      []string          // status calls, by ID
-}
-
-func newWorld() *world {
-	return &world{
-		sandboxes: map[string]*runtimeapi.PodSandboxStatus{}, containers: map[string]*runtimeapi.ContainerStatus{},
-		of: map[string]string{}, vanished: map[string]bool{}, fail: map[string]error{},
-	}
-}
-
-func podLabels(uid string) map[string]string {
-	if uid == "" {
-		return nil
-	}
-	return map[string]string{observed.LabelPodUID: uid, observed.LabelPodName: "web", observed.LabelPodNamespace: "default"}
-}
-
-func (w *world) sandbox(id, uid string, createdAt int64, ready bool, ips ...string) *runtimeapi.PodSandboxStatus {
-	s := &runtimeapi.PodSandboxStatus{Id: id, Labels: podLabels(uid), CreatedAt: createdAt, Network: &runtimeapi.PodSandboxNetworkStatus{}}
-	if !ready {
-		s.State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
-	}
-	for i, ip := range ips {
-		if i == 0 {
-			s.Network.Ip = ip
-		} else {
-			s.Network.AdditionalIps = append(s.Network.AdditionalIps, &runtimeapi.PodIP{Ip: ip})
-		}
-	}
-	w.sandboxes[id] = s
-	return s
-}
-
-func (w *world) container(id, uid, name, sandbox string, createdAt int64, state runtimeapi.ContainerState) *runtimeapi.ContainerStatus {
-	labels := podLabels(uid)
-	if labels != nil {
-		labels[observed.LabelContainerName] = name
-	}
-	c := &runtimeapi.ContainerStatus{
-		Id: id, Labels: labels, CreatedAt: createdAt, State: state,
-		Image: &runtimeapi.ImageSpec{Image: "app:1"}, ImageRef: "app@sha256:1", ImageId: "sha256:1",
-		Annotations: map[string]string{observed.AnnotationHash: "abc", observed.AnnotationRestartCount: "2"},
-	}
-	if state != created {
-		c.StartedAt = createdAt + 1
-	}
-	if state == exited {
-		c.FinishedAt, c.ExitCode, c.Reason = createdAt+2, 1, "Error"
-	}
-	w.containers[id], w.of[id] = c, sandbox
-	return c
-}
-
-func labelled(want, have map[string]string) bool {
-	for k, v := range want {
-		if have[k] != v {
-			return false
-		}
-	}
-	return true
-}
-
-func (w *world) ListPodSandbox(_ context.Context, f *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
-	var all []*runtimeapi.PodSandbox
-	for _, s := range w.sandboxes {
-		if w.listEmpty || (f.GetState() != nil && f.GetState().GetState() != s.GetState()) || !labelled(f.GetLabelSelector(), s.GetLabels()) {
-			continue
-		}
-		all = append(all, &runtimeapi.PodSandbox{Id: s.Id, State: s.State, CreatedAt: s.CreatedAt, Labels: s.Labels, Metadata: s.Metadata})
-	}
-	return all, w.fail["ListPodSandbox"]
-}
-
-func (w *world) ListContainers(_ context.Context, f *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
-	var all []*runtimeapi.Container
-	for _, c := range w.containers {
-		if w.listEmpty || (f.GetState() != nil && f.GetState().GetState() != c.GetState()) || !labelled(f.GetLabelSelector(), c.GetLabels()) {
-			continue
-		}
-		all = append(all, &runtimeapi.Container{Id: c.Id, State: c.State, CreatedAt: c.CreatedAt, Labels: c.Labels, Annotations: c.Annotations, PodSandboxId: w.of[c.Id], Metadata: c.Metadata})
-	}
-	return all, w.fail["ListContainers"]
-}
-
-func (w *world) PodSandboxStatus(_ context.Context, id string, _ bool) (*runtimeapi.PodSandboxStatusResponse, error) {
-	w.asked = append(w.asked, id)
-	if err := w.fail[id]; err != nil {
-		return nil, err
-	}
-	s := w.sandboxes[id]
-	if s == nil || w.vanished[id] {
-		return nil, status.Error(codes.NotFound, "no such sandbox")
-	}
-	return &runtimeapi.PodSandboxStatusResponse{Status: s}, nil
-}
-
-func (w *world) ContainerStatus(_ context.Context, id string, _ bool) (*runtimeapi.ContainerStatusResponse, error) {
-	w.asked = append(w.asked, id)
-	if err := w.fail[id]; err != nil {
-		return nil, err
-	}
-	c := w.containers[id]
-	if c == nil || w.vanished[id] {
-		return nil, status.Error(codes.NotFound, "no such container")
-	}
-	return &runtimeapi.ContainerStatusResponse{Status: c}, nil
-}
-
-// takeAsked returns which IDs were asked for, sorted, and starts anew.
-func (w *world) takeAsked() []string {
-	asked := w.asked
-	w.asked = nil
-	slices.Sort(asked)
-	return asked
-}
-
 func observe(t testing.TB, rt criclient.Runtime) *criclient.Observer {
 	t.Helper()
 	o, err := criclient.NewObserver(criclient.ObserverConfig{Runtime: rt})
@@ -210,6 +85,10 @@ func TestRunningAndAllPods(t *testing.T) {
 	}
 	if pods[0].Namespace != "default" || pods[0].Name != "web" {
 		t.Errorf("pod = %s/%s", pods[0].Namespace, pods[0].Name)
+	}
+	w.noFilters = true
+	if got, err := o.RunningPods(t.Context()); err != nil || summary(got...) != "u1: s1(ready=true) c1(running)\nu3: c4(running)\n" {
+		t.Errorf("RunningPods of a runtime without filters = %v\n%s", err, summary(got...))
 	}
 	if len(w.asked) != 0 {
 		t.Errorf("listing asked for the status of %v", w.asked)
@@ -286,6 +165,22 @@ func TestInspectPodAsksOnlyForWhatCanHaveChanged(t *testing.T) {
 	if diff := cmp.Diff(first, second); diff != "" {
 		t.Errorf("second look differs (-first +second):\n%s", diff)
 	}
+
+	// An old instance that container GC has removed is not worth a question.
+	delete(w.containers, "old00")
+	third := inspect(t, o, second)
+	if got, want := w.takeAsked(), []string{"now", "s1"}; !slices.Equal(got, want) || len(third.Containers) != 20 {
+		t.Errorf("after a removal: asked for %v, want %v; %d containers, want 20", got, want, len(third.Containers))
+	}
+
+	// What is known from a listing only is not known.
+	pods, err := o.AllPods(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(third, inspect(t, o, pods[0])); diff != "" {
+		t.Errorf("a look after a listing differs (-third +fourth):\n%s", diff)
+	}
 }
 
 func TestAnEmptyListIsNoProof(t *testing.T) {
@@ -300,6 +195,13 @@ func TestAnEmptyListIsNoProof(t *testing.T) {
 	if diff := cmp.Diff(before, inspect(t, o, before)); diff != "" {
 		t.Errorf("an empty list changed the pod (-before +after):\n%s", diff)
 	}
+	w.listEmpty, w.noFilters = false, true
+	w.container("other", "u0", "app", "s9", 1, running)
+	w.container("another", "u2", "app", "s9", 1, running)
+	if diff := cmp.Diff(before, inspect(t, o, before)); diff != "" {
+		t.Errorf("a list without filters changed the pod (-before +after):\n%s", diff)
+	}
+	w.listEmpty = true
 	w.containers["run"].State, w.containers["run"].FinishedAt = exited, 30
 	if got, _ := inspect(t, o, before).Container("app"); got.State != observed.Exited || got.Sandbox != "s1" {
 		t.Errorf("container missing from the list = %+v, want exited in s1", got)
@@ -343,6 +245,11 @@ func TestAFinishedPodKeepsItsAddresses(t *testing.T) {
 	w.sandbox("s2", "u1", 20, true)
 	if got := inspect(t, o, last).IPs(); len(got) != 0 {
 		t.Errorf("addresses = %v, want none: the new sandbox has none yet", got)
+	}
+	delete(w.sandboxes, "s2")
+	w.sandbox("s1", "u1", 10, true)
+	if got := inspect(t, o, last).Sandboxes[0]; !got.Ready || len(got.IPs) != 0 {
+		t.Errorf("sandbox that came back = %+v, want ready and without the address it had", got)
 	}
 }
 
