@@ -166,7 +166,7 @@ func (d *decision) finish() Plan {
 		}
 	default:
 		p.Prune = d.oldInit()
-		p.Done = p.KillPod && len(p.Start) == 0 && !d.seen.HasRunning()
+		p.Done = (p.KillPod || !d.seen.Exists()) && len(p.Start) == 0 && !d.seen.HasRunning()
 	}
 	return *p
 }
@@ -208,7 +208,7 @@ func (d *decision) last(name string) (observed.Container, bool) {
 // old one is stopped first.
 func (d *decision) newSandbox() {
 	p, spec := &d.plan, &d.pod.Spec
-	p.KillPod = true
+	p.KillPod = d.seen.Exists()
 	initialised := false
 	var start []Start
 	for i := range spec.Containers {

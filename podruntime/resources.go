@@ -4,6 +4,7 @@ import (
 	"math"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/podspec"
@@ -23,7 +24,7 @@ const (
 func linuxResources(pod *corev1.Pod, c *corev1.Container, kind podspec.Kind, nodeMemory int64) *runtimeapi.LinuxContainerResources {
 	return &runtimeapi.LinuxContainerResources{
 		CpuShares:          cpuShares(c.Resources),
-		CpuQuota:           cpuQuota(c.Resources.Limits.Cpu().MilliValue()),
+		CpuQuota:           cpuQuota(milli(*c.Resources.Limits.Cpu())),
 		CpuPeriod:          cpuPeriod,
 		MemoryLimitInBytes: c.Resources.Limits.Memory().Value(),
 		OomScoreAdj:        oomScoreAdj(pod, c, kind, nodeMemory),
@@ -36,7 +37,7 @@ func cpuShares(r corev1.ResourceRequirements) int64 {
 	if !ok {
 		cpu = r.Limits[corev1.ResourceCPU]
 	}
-	return min(max(scaled(cpu.MilliValue(), 1024), 2), 262144)
+	return min(max(scaled(milli(cpu), 1024), 2), 262144)
 }
 
 // cpuQuota is 0, no quota, without a limit. The kernel takes no less than 1 ms.
@@ -45,6 +46,14 @@ func cpuQuota(milli int64) int64 {
 		return 0
 	}
 	return max(scaled(milli, cpuPeriod), 1000)
+}
+
+// milli is in thousandths of a processor. Quantity.MilliValue itself overflows.
+func milli(q resource.Quantity) int64 {
+	if q.CmpInt64(math.MaxInt64/1000) > 0 {
+		return math.MaxInt64
+	}
+	return q.MilliValue()
 }
 
 // scaled is milli × factor / 1000, without overflow on absurd quantities.

@@ -51,7 +51,7 @@ func (r *Runtime) EnsureSandbox(ctx context.Context, pod *corev1.Pod, seen obser
 	switch {
 	case plan.CreateSandbox:
 		return r.createSandbox(ctx, pod, plan, spec)
-	case plan.KillPod:
+	case plan.KillPod, plan.Done:
 		return Sandbox{}, nil
 	}
 	config, err := r.sandboxConfig(pod, spec, plan.Attempt)

@@ -1,0 +1,40 @@
+package podruntime
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/podspec"
+)
+
+// LinuxResources is what a container's requests and limits become.
+func LinuxResources(pod *corev1.Pod, c *corev1.Container, kind podspec.Kind, nodeMemory int64) *runtimeapi.LinuxContainerResources {
+	return linuxResources(pod, c, kind, nodeMemory)
+}
+
+// Delay is the crash-loop back-off of one container.
+type Delay = delay
+
+// Next is one start attempt.
+func (d Delay) Next(spec uint64, finished, now time.Time, initial, limit time.Duration) (Delay, bool) {
+	return d.next(spec, finished, now, initial, limit)
+}
+
+// Wait is what the next start has to wait after the exit.
+func (d Delay) Wait() time.Duration { return d.delay }
+
+// Until is the end of the wait that was decided last.
+func (d Delay) Until() time.Time { return d.until }
+
+// Mapped returns the table's keys for pods and for containers.
+func Mapped() (pod, container []string) {
+	for k := range podFields {
+		pod = append(pod, k)
+	}
+	for k := range containerFields {
+		container = append(container, k)
+	}
+	return pod, container
+}
