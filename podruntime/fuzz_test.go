@@ -158,3 +158,15 @@ func violated(p *corev1.Pod, see observed.Pod, plan podruntime.Plan) string {
 	}
 	return ""
 }
+
+// The steady state: every resync of a healthy pod computes a plan of nothing.
+func BenchmarkComputePodActions(b *testing.B) {
+	p := pod("Always", "i:i0", "s:s", "a", "b")
+	see := seen(run("b"), run("a"), run("s"), ex("i0", 0))
+	b.ReportAllocs()
+	for b.Loop() {
+		if plan := podruntime.ComputePodActions(p, see, podruntime.Inputs{}); len(plan.Start) > 0 {
+			b.Fatal(plan)
+		}
+	}
+}

@@ -87,7 +87,9 @@ func (r *Runtime) createSandbox(ctx context.Context, pod *corev1.Pod, plan Plan,
 	}
 	ips, err := r.sandboxIPs(ctx, id)
 	if err != nil {
-		r.event(pod, "", corev1.EventTypeWarning, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: "+criclient.Message(err))
+		if ctx.Err() == nil {
+			r.event(pod, "", corev1.EventTypeWarning, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: "+criclient.Message(err))
+		}
 		return Sandbox{}, criclient.Wrap("look at the new sandbox of pod "+podName(pod), err)
 	}
 	return Sandbox{ID: observed.SandboxID(id), IPs: ips, Config: config, Created: true}, nil
