@@ -30,6 +30,7 @@ type fakeRuntime struct {
 	hang     map[string]bool
 	calls    []string
 	lists    int
+	slow     bool // in a bubble
 	underway int
 	most     int
 }
@@ -87,7 +88,9 @@ func (rt *fakeRuntime) remove(ctx context.Context, id string, do func(*observed.
 	if err != nil {
 		return err
 	}
-	time.Sleep(time.Millisecond) // in the bubble: lets others begin
+	if rt.slow {
+		time.Sleep(time.Millisecond) // lets others begin
+	}
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	uid := observed.UID(strings.SplitN(id, "/", 2)[0])
@@ -95,6 +98,12 @@ func (rt *fakeRuntime) remove(ctx context.Context, id string, do func(*observed.
 	do(&p)
 	rt.pods[uid] = p
 	return nil
+}
+
+func (rt *fakeRuntime) listed() int {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	return rt.lists
 }
 
 func (rt *fakeRuntime) called() string {
@@ -144,6 +153,7 @@ func collector(t *testing.T, rt *fakeRuntime, change func(*containergc.Config)) 
 // running calls fn in a bubble in which the collector runs.
 func running(t *testing.T, rt *fakeRuntime, change func(*containergc.Config), fn func(t *testing.T, c *containergc.Collector)) {
 	t.Helper()
+	rt.slow = true
 	synctest.Test(t, func(t *testing.T) {
 		c := collector(t, rt, change)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -180,8 +190,8 @@ func TestPassesComeAtTheirTime(t *testing.T) {
 		cfg.Hooks.Passed = func(p containergc.Pass) { passes = append(passes, p) }
 	}, func(t *testing.T, _ *containergc.Collector) {
 		time.Sleep(59 * time.Second)
-		if rt.lists != 0 {
-			t.Errorf("%d lists in the first minute", rt.lists)
+		if rt.listed() != 0 {
+			t.Errorf("%d lists in the first minute", rt.listed())
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
@@ -310,8 +320,8 @@ func TestPodDoneRemovesEverythingAtOnce(t *testing.T) {
 				if got, want := rt.called(), "gone/app1 gone/app2 gone/b1 gone/s0 gone/s1"; got != want {
 					t.Errorf("removed %s, want %s", got, want)
 				}
-				if inspects && rt.lists != 0 {
-					t.Errorf("%d lists of everything for one pod", rt.lists)
+				if inspects && rt.listed() != 0 {
+					t.Errorf("%d lists of everything for one pod", rt.listed())
 				}
 			})
 		})
@@ -354,8 +364,8 @@ func TestPodDoneGivesUpToThePass(t *testing.T) {
 	running(t, rt, func(cfg *containergc.Config) { cfg.Every = 24 * time.Hour }, func(t *testing.T, c *containergc.Collector) {
 		c.PodDone("gone")
 		time.Sleep(time.Hour)
-		if rt.lists != 10 || rt.called() != "" {
-			t.Errorf("%d looks, removed %q; want 10 looks and nothing removed from a pod that is up", rt.lists, rt.called())
+		if rt.listed() != 10 || rt.called() != "" {
+			t.Errorf("%d looks, removed %q; want 10 looks and nothing removed from a pod that is up", rt.listed(), rt.called())
 		}
 	})
 }
@@ -379,8 +389,8 @@ func TestContainerDied(t *testing.T) {
 		if got, want := rt.called(), "a/app1 a/app2"; got != want {
 			t.Errorf("removed %s, want %s", got, want)
 		}
-		if rt.lists != 0 {
-			t.Errorf("%d lists", rt.lists)
+		if rt.listed() != 0 {
+			t.Errorf("%d lists", rt.listed())
 		}
 	})
 }
