@@ -97,7 +97,7 @@ func TestAdmitters(t *testing.T) {
 
 		{name: "all mapped", admit: unmapped(0), pod: newPod("a")},
 		{name: "unmapped fields", admit: unmapped(2), pod: newPod("a"), reason: "PodFeatureUnsupported",
-			message: "not supported by this version of the node agent: spec.volumes[0].secret, spec.volumes[1].secret. Remove these fields"},
+			message: "not available in this version: spec.volumes[0].secret, spec.volumes[1].secret. Remove these fields"},
 		{name: "an unmapped value", admit: unmapped(1), pod: newPod("a"), reason: "PodFeatureUnsupported", message: "spec.volumes[0].secret (only linux is)."},
 		{name: "very many unmapped fields", admit: unmapped(25), pod: newPod("a"), reason: "PodFeatureUnsupported", message: "spec.volumes[19].secret and 5 more"},
 	}

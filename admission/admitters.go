@@ -45,7 +45,7 @@ func Unmapped(check func(*corev1.Pod) field.ErrorList) Admitter {
 		if more := len(errs) - len(paths); more > 0 {
 			list += fmt.Sprintf(" and %d more", more)
 		}
-		return no(ReasonFeature, "Pod requires features that are not supported by this version of the node agent: "+
+		return no(ReasonFeature, "Pod requires node features that are not available in this version: "+
 			list+". Remove these fields, or run the pod on another node")
 	})
 }
