@@ -76,6 +76,21 @@ func (d *Daemon) ShimPids() map[string]int {
 	return pids
 }
 
+// Orphans returns the shims, by sandbox ID, whose sandbox CRI does not know
+// any more. containerd 2.4 leaves one behind when its client goes away in the
+// middle of a StartContainer; no agent can see or end it through CRI.
+func (d *Daemon) Orphans(ctx context.Context) (map[string]int, error) {
+	orphans := d.ShimPids()
+	list, err := d.Runtime().ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("look for orphaned shims: %w", err)
+	}
+	for _, p := range list.Items {
+		delete(orphans, p.Id)
+	}
+	return orphans, nil
+}
+
 // Reap removes what an earlier run left in a folder, running pods included,
 // and is a no-op where nothing is left. [Start] does it by itself. It refuses
 // while a daemon of a living process is there.

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -271,7 +272,16 @@ func (a *Agent) Pod(name string) (corev1.Pod, error) {
 // Left lists what the agent's pods left: in the runtime, on the machine, and
 // in the agent's folders.
 func (a *Agent) Left() []string {
-	left := the.daemon.Left()
+	orphans, err := the.daemon.Orphans(look(a.t))
+	require.NoError(a.t, err)
+	left := slices.DeleteFunc(the.daemon.Left(), func(line string) bool {
+		for _, pid := range orphans { // the runtime's fault, and out of reach
+			if strings.HasPrefix(line, fmt.Sprintf("process %d:", pid)) {
+				return true
+			}
+		}
+		return false
+	})
 	for _, s := range sandboxes(a.t, "") {
 		left = append(left, "sandbox "+s.Id+" of pod "+s.Metadata.Name)
 	}
@@ -321,6 +331,14 @@ func (a *Agent) cleanUp() {
 	}
 	if err := the.daemon.RemovePods(ctx); err != nil {
 		a.t.Error(err)
+	}
+	orphans, err := the.daemon.Orphans(ctx)
+	if err != nil {
+		a.t.Error(err)
+	}
+	for sandbox, pid := range orphans {
+		a.t.Logf("containerd %s forgot the shim of sandbox %s; it is killed", the.daemon.Version(), sandbox)
+		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	Eventually(a.t, 10*time.Second, func() error {
 		if left := the.daemon.Left(); len(left) > 0 {

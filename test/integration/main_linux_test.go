@@ -63,7 +63,7 @@ func setUp(ctx context.Context) (down func() error, err error) {
 		if the.registry != nil {
 			errs = append(errs, the.registry.Close())
 		}
-		if left := containerd.Leftovers(dir); dir != "" && len(left) > 0 {
+		if left := containerd.Leftovers(dir); the.daemon != nil && len(left) > 0 {
 			errs = append(errs, fmt.Errorf("left on the machine:\n  %s", strings.Join(left, "\n  ")))
 		}
 		return errors.Join(errs...)

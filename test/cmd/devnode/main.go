@@ -36,6 +36,9 @@ func run(ctx context.Context, kind string, down bool) error {
 	case kind == "fake":
 		return serve(ctx, "node-fake", func(context.Context, *node) (backend, error) { return fake{}, nil })
 	case kind == "":
+		if err := errors.Join(checkMachine(), takeDown()); err != nil {
+			return err
+		}
 		return serve(ctx, "node", startContainerd)
 	}
 	return fmt.Errorf("--runtime=%s: the only value is fake; without it a containerd is started", kind)

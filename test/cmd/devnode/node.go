@@ -30,7 +30,7 @@ type node struct {
 }
 
 // newNode empties what the last run left in files; containerd's folder, with
-// its images, stays.
+// its images, stays. Nothing may be mounted there any more.
 func newNode(name string) (*node, error) {
 	dir, err := repo.Dev(name)
 	if err != nil {
@@ -44,9 +44,6 @@ func newNode(name string) (*node, error) {
 		manifests: filepath.Join(dir, "manifests"),
 		config:    filepath.Join(dir, "config.yaml"),
 		log:       filepath.Join(dir, "fullnode.log"),
-	}
-	if err := takeDown(); err != nil {
-		return nil, err
 	}
 	for _, dir := range []string{n.root, n.podLogs, n.manifests} {
 		if err := os.RemoveAll(dir); err != nil {

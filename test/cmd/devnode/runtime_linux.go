@@ -24,10 +24,14 @@ type real struct {
 	crictl string
 }
 
-func startContainerd(ctx context.Context, n *node) (backend, error) {
+func checkMachine() error {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("containerd needs root; `make run RUNTIME=fake` does not")
+		return errors.New("containerd needs root; `make run RUNTIME=fake` does not")
 	}
+	return nil
+}
+
+func startContainerd(ctx context.Context, n *node) (backend, error) {
 	r := &real{dir: n.dir}
 	if err := r.start(ctx); err != nil {
 		return nil, errors.Join(err, r.Close())

@@ -7,8 +7,10 @@ import (
 	"errors"
 )
 
-func startContainerd(context.Context, *node) (backend, error) {
-	return nil, errors.New("containerd needs Linux; `make run RUNTIME=fake` works here")
-}
+var errLinuxOnly = errors.New("containerd needs Linux; `make run RUNTIME=fake` works here")
+
+func checkMachine() error { return errLinuxOnly }
+
+func startContainerd(context.Context, *node) (backend, error) { return nil, errLinuxOnly }
 
 func takeDown() error { return nil }
