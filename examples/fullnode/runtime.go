@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/criclient"
+)
+
+// How often the runtime is asked how it does, and for how long its silence is
+// overlooked. The first and the last are the kubelet's; a runtime that is away
+// is asked more often, so that pods go on soon after it is back.
+const (
+	statusEvery       = 5 * time.Second
+	statusEveryWhenAt = 500 * time.Millisecond
+	statusTimeout     = 10 * time.Second
+	downAfter         = 30 * time.Second
+)
+
+// statusRuntime is what runtimeWatch asks.
+type statusRuntime interface {
+	Version(ctx context.Context, apiVersion string) (*runtimeapi.VersionResponse, error)
+	Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error)
+}
+
+// runtimeWatch knows whether the runtime works.
+type runtimeWatch struct {
+	runtime statusRuntime
+	ready   chan struct{} // closed once the runtime has said that it is ready
+	once    sync.Once
+	log     logr.Logger
+
+	mu struct {
+		sync.Mutex
+		name    string
+		last    time.Time // of the last good answer
+		runtime error     // why it is not ready
+		network error
+		told    string
+	}
+}
+
+func newRuntimeWatch(rt statusRuntime, log logr.Logger) *runtimeWatch {
+	w := &runtimeWatch{runtime: rt, ready: make(chan struct{}), log: log}
+	w.mu.runtime = errors.New("container runtime status check may not have completed yet")
+	w.mu.network = errors.New("network state is not known yet")
+	return w
+}
+
+// Run asks until ctx ends.
+func (w *runtimeWatch) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		every := statusEvery
+		if !w.ask(ctx) {
+			every = statusEveryWhenAt
+		}
+		timer.Reset(every)
+	}
+}
+
+// ask returns whether all is well.
+func (w *runtimeWatch) ask(ctx context.Context) bool {
+	asking, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	name, runtimeErr, networkErr, err := w.look(asking)
+	if ctx.Err() != nil {
+		return false
+	}
+	w.mu.Lock()
+	before := w.mu.runtime == nil && w.mu.network == nil
+	if err == nil {
+		w.mu.name, w.mu.last, w.mu.runtime, w.mu.network = name, time.Now(), runtimeErr, networkErr
+	}
+	well := err == nil && runtimeErr == nil && networkErr == nil
+	problem := ""
+	if p := errors.Join(err, runtimeErr, networkErr); p != nil {
+		problem = p.Error()
+	}
+	news := problem != w.mu.told
+	w.mu.told = problem
+	w.mu.Unlock()
+	if news && problem != "" {
+		w.log.Info("container runtime is not ready", "reason", problem)
+	}
+	if well && !before {
+		w.log.Info("container runtime is ready", "runtime", name)
+	}
+	if err == nil && runtimeErr == nil {
+		w.once.Do(func() { close(w.ready) })
+	}
+	return well
+}
+
+func (w *runtimeWatch) look(ctx context.Context) (name string, runtimeErr, networkErr, err error) {
+	if name = w.Name(); name == "" {
+		v, err := w.runtime.Version(ctx, "0.1.0")
+		if errors.Is(err, criclient.ErrUnimplemented) {
+			err = fmt.Errorf("the runtime does not speak CRI v1 (containerd 1.6 or newer and CRI-O 1.20 or newer do; is its cri plugin disabled?): %w", err)
+		}
+		if err != nil {
+			return "", nil, nil, err
+		}
+		name = v.GetRuntimeName()
+	}
+	resp, err := w.runtime.Status(ctx, false)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	conditions := map[string]*runtimeapi.RuntimeCondition{}
+	for _, c := range resp.GetStatus().GetConditions() {
+		conditions[c.GetType()] = c
+	}
+	return name, conditionError(conditions, runtimeapi.RuntimeReady), conditionError(conditions, runtimeapi.NetworkReady), nil
+}
+
+func conditionError(all map[string]*runtimeapi.RuntimeCondition, kind string) error {
+	c := all[kind]
+	switch {
+	case c == nil:
+		return fmt.Errorf("container runtime did not report %s", kind)
+	case !c.GetStatus():
+		return fmt.Errorf("%s is false, reason %s: %s", kind, c.GetReason(), c.GetMessage())
+	}
+	return nil
+}
+
+// Err says why no pod can be worked on; nil when all is well. A missing network
+// is no reason: pods on the host network do not need it.
+func (w *runtimeWatch) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.runtime == nil && time.Since(w.mu.last) > downAfter {
+		return errors.New("container runtime is down")
+	}
+	return w.mu.runtime
+}
+
+// NetworkReady says why sandboxes can't get a network.
+func (w *runtimeWatch) NetworkReady() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.network
+}
+
+// Name is what the runtime calls itself, and the scheme of container IDs. It is
+// empty before the first answer.
+func (w *runtimeWatch) Name() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.name
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+// event is a Kubernetes Event about a pod, or one of its containers. Without an
+// API server it goes to the log: warnings for everybody, the rest for who asks.
+func (b *builder) event(pod *corev1.Pod, container, eventType, reason, message string) {
+	log := b.logFor("event")
+	if eventType != corev1.EventTypeWarning {
+		log = log.V(1)
+	}
+	facts := []any{"reason", reason, "pod", podName(pod), "podUID", string(pod.UID)}
+	if container != "" {
+		facts = append(facts, "container", container)
+	}
+	log.Info(message, facts...)
+}
+
+func outcome(err error) string {
+	if err != nil {
+		return ": " + err.Error()
+	}
+	return ""
+}
+
+// describe is a status in a few words.
+func describe(st corev1.PodStatus) string {
+	ready := corev1.ConditionUnknown
+	for _, c := range st.Conditions {
+		if c.Type == corev1.PodReady {
+			ready = c.Status
+		}
+	}
+	words := []string{string(st.Phase), "Ready=" + string(ready)}
+	for _, all := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
+		for _, c := range all {
+			words = append(words, c.Name+"="+describeState(c.State))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func describeState(s corev1.ContainerState) string {
+	switch {
+	case s.Running != nil:
+		return "Running"
+	case s.Terminated != nil:
+		return fmt.Sprintf("Terminated(%d)", s.Terminated.ExitCode)
+	case s.Waiting != nil && s.Waiting.Reason != "":
+		return s.Waiting.Reason
+	default:
+		return "Waiting"
+	}
+}
+
+// maxParallelPulls is imagepull's number for the configuration's two fields.
+func maxParallelPulls(o options) int {
+	switch n := ptr.Deref(o.config.MaxParallelImagePulls, 0); {
+	case n > 0:
+		return int(n)
+	case *o.config.SerializeImagePulls:
+		return 1
+	default:
+		return -1
+	}
+}
+
+// pullQPS is imagepull's number: the configuration says 0 for no limit.
+func pullQPS(o options) float64 {
+	if *o.config.RegistryPullQPS == 0 {
+		return -1
+	}
+	return float64(*o.config.RegistryPullQPS)
+}
+
+// nodeMemory is the machine's memory in bytes, and 0 where it can't be told.
+func nodeMemory() int64 {
+	data, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for lines.Scan() {
+		if rest, ok := strings.CutPrefix(lines.Text(), "MemTotal:"); ok {
+			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+			if err != nil {
+				return 0
+			}
+			return kib << 10
+		}
+	}
+	return 0
+}
