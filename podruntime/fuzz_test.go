@@ -77,9 +77,6 @@ func world(d *dice) (*corev1.Pod, observed.Pod, podruntime.Inputs) {
 		a, b := podruntime.ProbeResult(d.roll(3)), podruntime.ProbeResult(d.roll(3))
 		inputs = results(a, b)
 	}
-	if d.roll(3) == 1 {
-		inputs.LastExit = exits("c0", int32(d.roll(2)))
-	}
 	return p, see, inputs
 }
 

@@ -77,11 +77,6 @@ type Inputs struct {
 	// Liveness and Startup give the last result of a container instance. With
 	// nil there is no prober, and a declared probe changes nothing.
 	Liveness, Startup func(observed.ContainerID) ProbeResult
-	// LastExit gives the exit code that was last reported for a container, and is
-	// asked only when the runtime has no instance of it any more. It keeps a
-	// finished container from running a second time when its record was removed
-	// (kubernetes issue 51142). Nil: nothing was reported.
-	LastExit func(container string) (exitCode int32, ok bool)
 }
 
 // String says in one line, for people, what the plan does.
@@ -190,20 +185,6 @@ func (d *decision) oldInit() []observed.Container {
 	return old
 }
 
-// last returns the newest instance of a container, or in its place the exit that
-// was reported before the runtime lost the record.
-func (d *decision) last(name string) (observed.Container, bool) {
-	if c, ok := d.seen.Container(name); ok {
-		return c, true
-	}
-	if d.in.LastExit != nil {
-		if code, ok := d.in.LastExit(name); ok {
-			return observed.Container{Name: name, State: observed.Exited, ExitCode: code}, true
-		}
-	}
-	return observed.Container{}, false
-}
-
 // newSandbox plans for a pod whose sandbox is missing or unfit. Everything of the
 // old one is stopped first.
 func (d *decision) newSandbox() {
@@ -213,7 +194,7 @@ func (d *decision) newSandbox() {
 	var start []Start
 	for i := range spec.Containers {
 		c := &spec.Containers[i]
-		last, ok := d.last(c.Name)
+		last, ok := d.seen.Container(c.Name)
 		initialised = initialised || ok
 		if !ok || !d.finished(c, last) {
 			start = append(start, Start{Name: c.Name, Kind: podspec.Regular, Index: i})
@@ -221,7 +202,7 @@ func (d *decision) newSandbox() {
 	}
 	ran := initialised || len(d.seen.Containers) > 0
 	switch {
-	case ran && p.Attempt != 0 && spec.RestartPolicy == corev1.RestartPolicyNever,
+	case ran && spec.RestartPolicy == corev1.RestartPolicyNever,
 		initialised && len(start) == 0:
 		p.CreateSandbox = false
 	case len(spec.InitContainers) > 0:
@@ -232,23 +213,16 @@ func (d *decision) newSandbox() {
 }
 
 // finished reports whether a regular container has to stay down in a new
-// sandbox: it succeeded under OnFailure, or only its reported exit is left and
-// the policy forbids another run.
+// sandbox: it succeeded under OnFailure.
 func (d *decision) finished(c *corev1.Container, last observed.Container) bool {
-	if last.State != observed.Exited {
-		return false
-	}
-	if last.ID == "" {
-		return !podspec.MayRestart(d.pod, c, last.ExitCode)
-	}
-	return last.ExitCode == 0 && podspec.PolicyOf(d.pod, c) == corev1.RestartPolicyOnFailure
+	return last.State == observed.Exited && last.ExitCode == 0 && podspec.PolicyOf(d.pod, c) == corev1.RestartPolicyOnFailure
 }
 
 // sameSandbox plans for a pod that goes on in its sandbox.
 func (d *decision) sameSandbox(id observed.SandboxID) {
 	for i := range d.pod.Spec.EphemeralContainers {
 		name := d.pod.Spec.EphemeralContainers[i].Name
-		if _, ok := d.last(name); !ok {
+		if _, ok := d.seen.Container(name); !ok {
 			d.plan.Start = append(d.plan.Start, Start{Name: name, Kind: podspec.Ephemeral, Index: i})
 		}
 	}
@@ -272,7 +246,7 @@ func (d *decision) regularContainers() {
 	keep, start := 0, 0
 	for i := range d.pod.Spec.Containers {
 		c := &d.pod.Spec.Containers[i]
-		last, ok := d.last(c.Name)
+		last, ok := d.seen.Container(c.Name)
 		restart := false
 		if !ok || last.State != observed.Running {
 			restart = podspec.ShouldStart(d.pod, c, last, ok)

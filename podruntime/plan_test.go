@@ -146,12 +146,12 @@ func TestNewSandbox(t *testing.T) {
 			pod: pod(always, "e:e", "a"), want: "create sandbox, start [a]"},
 		{name: "a pod that is being deleted gets no sandbox",
 			pod: deleted(pod(always, "a")), want: "ended"},
-		{name: "what is known to have ended under Never stays down when every record is gone",
-			pod: pod(never, "a", "b"), in: podruntime.Inputs{LastExit: exits("a", 0)}, want: "create sandbox, start [b]"},
-		{name: "a reported failure under OnFailure starts again",
-			pod: pod(onFailure, "a"), in: podruntime.Inputs{LastExit: exits("a", 1)}, want: "create sandbox, start [a]"},
-		{name: "a reported success under OnFailure is the end",
-			pod: pod(onFailure, "a"), in: podruntime.Inputs{LastExit: exits("a", 0)}, want: "ended"},
+		{name: "Never gets no sandbox once anything has run, also when the sandbox's record is gone",
+			pod: pod(never, "a", "b"), seen: noSandbox(ex("a", 0)), want: "ended"},
+		{name: "a failure under OnFailure starts again when the sandbox's record is gone",
+			pod: pod(onFailure, "a"), seen: noSandbox(ex("a", 1)), want: "kill pod, create sandbox, start [a]"},
+		{name: "a success under OnFailure is the end when the sandbox's record is gone",
+			pod: pod(onFailure, "a"), seen: noSandbox(ex("a", 0)), want: "ended"},
 	})
 }
 
@@ -166,8 +166,9 @@ func deleted(p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
-func exits(name string, code int32) func(string) (int32, bool) {
-	return func(n string) (int32, bool) { return code, n == name }
+// noSandbox has containers of which the sandbox is not known any more.
+func noSandbox(containers ...observed.Container) observed.Pod {
+	return observed.Pod{UID: "uid", Containers: containers}
 }
 
 func TestSandboxFields(t *testing.T) {
@@ -337,10 +338,6 @@ func TestRegularContainers(t *testing.T) {
 			want: "kill [a], start [a]", messages: "Container a definition changed, will be restarted"},
 		{name: "a result for a container without that probe means nothing", pod: pod("Always", "a"), seen: seen(run("a")), in: results(bad, bad), want: "nothing to do"},
 		{name: "a pod that is being deleted restarts nothing", pod: deleted(pod("Always", "a", "b")), seen: seen(run("a"), ex("b", 1)), want: "nothing to do"},
-		{name: "a finished container whose record was removed does not run again", pod: pod("Never", "a", "b"), seen: seen(run("b")),
-			in: podruntime.Inputs{LastExit: exits("a", 0)}, want: "nothing to do"},
-		{name: "the runtime's own record goes before the report", pod: pod("OnFailure", "a"), seen: seen(ex("a", 1)),
-			in: podruntime.Inputs{LastExit: exits("a", 0)}, want: "start [a]"},
 	})
 }
 

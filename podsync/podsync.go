@@ -122,9 +122,6 @@ func (s *Syncer) SyncPod(ctx context.Context, pod *corev1.Pod, seen observed.Pod
 	now := time.Now()
 	uid := observed.UID(pod.UID)
 	last := s.last(pod)
-	if ranOnceAndIsLost(pod, seen, last) {
-		return true, nil
-	}
 	seen = status.Recall(pod, seen, last)
 	in := s.input(pod, seen, false, now)
 	st, err := s.report(pod, in)

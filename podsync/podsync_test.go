@@ -396,7 +396,7 @@ func Example() {
 	st, _ := statuses.Get(observed.UID(pod.UID))
 	fmt.Println("phase:", st.Phase)
 	// Output:
-	// plan: kill pod, create sandbox, start [app]
+	// plan: create sandbox, start [app]
 	// step: volumes ready
 	// step: sandbox ready
 	// phase: Running
