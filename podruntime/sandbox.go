@@ -72,7 +72,9 @@ func (r *Runtime) createSandbox(ctx context.Context, pod *corev1.Pod, plan Plan,
 		return Sandbox{}, err
 	}
 	begin := time.Now()
-	id, err := r.cfg.CRI.RunPodSandbox(ctx, config, spec.RuntimeHandler)
+	call, done := finishing(ctx)
+	defer done()
+	id, err := r.cfg.CRI.RunPodSandbox(call, config, spec.RuntimeHandler)
 	if err != nil && ctx.Err() == nil {
 		if late := r.findSandbox(ctx, config.Metadata); late != "" {
 			id, err = late, nil

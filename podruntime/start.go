@@ -168,7 +168,9 @@ func (r *Runtime) create(ctx context.Context, s starting) (id string, count int,
 		return "", 0, r.failed(ctx, s, ReasonConfigError, err.Error(), err)
 	}
 	config := r.containerConfig(s.pod, s.c, s.kind, spec, imageRef, count)
-	id, err = r.cfg.CRI.CreateContainer(ctx, string(s.sandbox.ID), config, s.sandbox.Config)
+	call, done := finishing(ctx)
+	defer done()
+	id, err = r.cfg.CRI.CreateContainer(call, string(s.sandbox.ID), config, s.sandbox.Config)
 	if err != nil && ctx.Err() == nil {
 		if late := r.findContainer(ctx, s, config); late != "" {
 			id, err = late, nil
@@ -206,7 +208,9 @@ func (r *Runtime) findContainer(ctx context.Context, s starting, config *runtime
 // run starts the container. When the call fails, the container itself is asked
 // whether it runs or has run: a start must not happen twice.
 func (r *Runtime) run(ctx context.Context, id string) error {
-	err := r.cfg.CRI.StartContainer(ctx, id)
+	call, done := finishing(ctx)
+	defer done()
+	err := r.cfg.CRI.StartContainer(call, id)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
