@@ -165,7 +165,7 @@ func (b *builder) outlook() error {
 	if err != nil {
 		return err
 	}
-	b.observer = newListing(observer)
+	b.observer = newListing(observer, func(uid observed.UID) (corev1.PodStatus, bool) { return b.statuses.Get(uid) })
 	hooks := b.metrics.PLEG()
 	hooks.EventSent = func(e pleg.PodLifecycleEvent) {
 		pod, _ := b.pleg.Cache().Get(e.ID)

@@ -16,8 +16,9 @@ import (
 
 func TestAPodComesGoesAndIsReplacedWithItsManifest(t *testing.T) {
 	a := StartAgent(t, Options{})
-	a.Write("web.yaml", one("web", []string{"sleep", "--ignore-term", "forever"}, "terminationGracePeriodSeconds: 3"))
+	a.Write("web.yaml", one("web", []string{"sleep", "--ignore-term", "--print", "deaf", "forever"}, "terminationGracePeriodSeconds: 3"))
 	a.WaitPhase(30*time.Second, "web", corev1.PodRunning)
+	a.WaitLine("web", "main", "deaf") // it takes a moment to stop its ears
 	first := WaitRunning(t, time.Second, "web", "main")
 	uid := first.Labels["io.kubernetes.pod.uid"]
 

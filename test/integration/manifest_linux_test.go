@@ -2,8 +2,10 @@ package integration_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -62,6 +64,21 @@ func (a *Agent) WaitPhase(within time.Duration, name string, phase corev1.PodPha
 		return nil
 	})
 	return pod
+}
+
+// WaitLine waits until the log of the pod's container has text in it.
+func (a *Agent) WaitLine(pod, container, text string) {
+	a.t.Helper()
+	pattern := filepath.Join(a.PodLogs, "default_"+pod+"-"+nodeName+"_*", container, "*.log")
+	Eventually(a.t, 10*time.Second, func() error {
+		logs, err := filepath.Glob(pattern)
+		for _, log := range logs {
+			if data, _ := os.ReadFile(log); strings.Contains(string(data), text) {
+				return nil
+			}
+		}
+		return errors.Join(err, fmt.Errorf("no %q in %d logs at %s", text, len(logs), pattern))
+	})
 }
 
 // exitCode is that of the pod's container main, as the agent reports it.
