@@ -42,7 +42,7 @@ func makeStatic(pod *corev1.Pod, from Origin, hash string) {
 // one, would end the pod at once, and a mirror annotation would hide it.
 func clearServerFields(pod *corev1.Pod) {
 	m := &pod.ObjectMeta
-	m.GenerateName, m.SelfLink, m.ResourceVersion, m.Generation = "", "", "", 0
+	m.GenerateName, m.ResourceVersion, m.Generation = "", "", 0
 	m.CreationTimestamp, m.DeletionTimestamp, m.DeletionGracePeriodSeconds = metav1.Time{}, nil, nil
 	m.ManagedFields = nil
 	for _, key := range []string{AnnotationSource, AnnotationSeen, AnnotationMirror} {
