@@ -100,6 +100,20 @@ func (w *Workers) SyncKnownPods(desired []*corev1.Pod) map[observed.UID]State {
 	return w.states()
 }
 
+// Forget drops a pod whose life is over, and reports whether the pod is not known
+// now. It is for a UID that is wanted again before every source has been heard,
+// which [Workers.SyncKnownPods] would have to wait for.
+func (w *Workers) Forget(uid observed.UID) bool {
+	w.mu.Lock()
+	defer w.unlock()
+	r, known := w.mu.pods[uid]
+	if known && r.life.phase == Finished {
+		w.forget(r)
+		return true
+	}
+	return !known
+}
+
 // introduce makes the record of a pod that is not known.
 func (w *Workers) introduce(uid observed.UID, u Update) *record {
 	r := &record{uid: uid, name: u.name(), life: born(u), pod: u.Pod, since: time.Now()}

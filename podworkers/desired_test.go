@@ -290,3 +290,29 @@ func TestHooksMayAskBack(t *testing.T) {
 		}
 	})
 }
+
+func TestForgetDropsOnlyWhatIsOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := &node{}
+		w := start(t, n)
+		if !w.Forget("a") {
+			t.Error("Forget of a pod that is not known = false, want true")
+		}
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod("a")})
+		synctest.Wait()
+		if w.Forget("a") {
+			t.Error("Forget of a pod that runs = true, want false")
+		}
+		wantPhase(t, w, "a", podworkers.Syncing)
+		w.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod("a")})
+		synctest.Wait()
+		wantPhase(t, w, "a", podworkers.Finished)
+		if !w.Forget("a") {
+			t.Error("Forget of a pod that is over = false, want true")
+		}
+		wantPhase(t, w, "a", podworkers.Unseen) // no source set was needed
+		w.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod("a")})
+		synctest.Wait()
+		wantCalls(t, n, "sync a", "stop a 30", "release a", "sync a")
+	})
+}
