@@ -24,6 +24,7 @@ func TestStuckInspectionsDelayOnlyTheirPods(t *testing.T) {
 		{"one that ignores its deadline", 1, true},
 		{"more than there are inspectors", 20, false},
 		{"more than there are inspectors, ignoring their deadlines", 20, true},
+		{"more than may be in flight", 100, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rt := newFake()
@@ -36,6 +37,9 @@ func TestStuckInspectionsDelayOnlyTheirPods(t *testing.T) {
 					rt.do(func() { rt.hanging[uid] = release })
 				}
 				time.Sleep(time.Second)
+				if tt.stuck > 4*8 { // too many for any to be served until their deadline
+					time.Sleep(40 * time.Second)
+				}
 				for i := range 60 { // the others live on meanwhile
 					id := fmt.Sprint("c", i)
 					rt.set("a", container(id, observed.Running))
@@ -57,6 +61,11 @@ func TestStuckInspectionsDelayOnlyTheirPods(t *testing.T) {
 				if err := r.Healthy(); err != nil {
 					t.Error(err)
 				}
+				rt.do(func() {
+					if most := 4*8 + 4; !tt.deaf && rt.mostAtATime > most {
+						t.Errorf("%d inspections at once, want at most %d", rt.mostAtATime, most)
+					}
+				})
 				r.events()
 				rt.do(func() { clear(rt.hanging) })
 				close(release)
@@ -165,6 +174,53 @@ func TestRetriesComeAtOnceWhenTheRuntimeIsBack(t *testing.T) {
 		rt.do(func() { rt.listErr = nil; clear(rt.failing) })
 		time.Sleep(time.Second)
 		equal(t, "back", r.events(), []pleg.PodLifecycleEvent{event("a", pleg.ContainerDied, "c1")})
+	})
+}
+
+func TestMarkDuringAnInspectionThatFailsNeedsNoBackoff(t *testing.T) {
+	rt := newFake()
+	inBubble(t, pleg.Config{Runtime: rt, RelistEvery: 30 * time.Second}, func(t *testing.T, r *running) {
+		hang := make(chan struct{})
+		rt.do(func() { rt.failing["a"] = errors.New("bad"); rt.hanging["a"] = hang })
+		r.MarkDirty("a")
+		synctest.Wait()
+		r.MarkDirty("a")
+		synctest.Wait()
+		rt.do(func() { clear(rt.failing) })
+		rt.set("a", container("c1", observed.Running))
+		close(hang)
+		synctest.Wait()
+		if p, ok := r.Cache().Get("a"); !ok || !p.HasRunning() {
+			t.Errorf("Get = %v, %v, want the second look at once", p, ok)
+		}
+	})
+}
+
+func TestRelistWaitsForALookThatHasSeenWhatTheListSaw(t *testing.T) {
+	rt := newFake()
+	rt.set("a", container("c1", observed.Running))
+	inBubble(t, pleg.Config{Runtime: rt, RelistEvery: 30 * time.Second}, func(t *testing.T, r *running) {
+		hang := make(chan struct{})
+		rt.do(func() { rt.hanging["a"] = hang })
+		r.MarkDirty("a") // this look reads the state before the exit
+		synctest.Wait()
+		rt.set("a", container("c1", observed.Exited))
+		ended := make(chan error, 1)
+		go func() { ended <- r.Relist(t.Context()) }()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Fatalf("Relist = %v during the look", err)
+		default:
+		}
+		rt.do(func() { rt.takes = time.Second; clear(rt.hanging) })
+		close(hang)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if p, _ := r.Cache().Get("a"); p.HasRunning() {
+			t.Errorf("the cache has %v after Relist", p)
+		}
 	})
 }
 
@@ -303,9 +359,11 @@ func TestFirstRelistIsBounded(t *testing.T) {
 		if got := len(r.Cache().Pods()); got != pods {
 			t.Errorf("%d pods in the cache, want %d", got, pods)
 		}
-		if rt.mostAtATime != 8 {
-			t.Errorf("%d inspections at once, want 8", rt.mostAtATime)
-		}
+		rt.do(func() {
+			if rt.mostAtATime != 8 {
+				t.Errorf("%d inspections at once, want 8", rt.mostAtATime)
+			}
+		})
 		if got := len(r.events()); got != 2*pods {
 			t.Errorf("%d events, want %d", got, 2*pods)
 		}
@@ -355,8 +413,15 @@ func TestNothingIsKeptOfPodsThatAreGone(t *testing.T) {
 		return int(m.HeapAlloc)
 	}
 	round(1000)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
 	before := heap()
 	round(10_000)
+	for range 10_000 {
+		if _, err := r.Wait(ended, "nobody", 1<<40); !errors.Is(err, context.Canceled) {
+			t.Fatalf("Wait = %v", err)
+		}
+	}
 	if grown := heap() - before; grown > 500_000 {
 		t.Errorf("the heap grew by %d bytes over 10,000 pods", grown)
 	}

@@ -1,6 +1,7 @@
 package pleg_test
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -98,24 +99,36 @@ type scenario struct {
 	began  time.Time
 
 	mu    sync.Mutex
-	lines []string
+	lines []line
+}
+
+type line struct {
+	at   time.Duration
+	text string // begins with what it is about
 }
 
 func (s *scenario) say(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	text := strings.TrimSpace(fmt.Sprintf(format, args...))
-	at := time.Since(s.began).Truncate(time.Second) // the back-off of the stream has jitter below that
-	s.lines = append(s.lines, fmt.Sprintf("%-4v %s", at, text))
+	at := time.Since(s.began).Truncate(time.Second) // the stream's back-off has jitter below that
+	s.lines = append(s.lines, line{at, strings.TrimSpace(fmt.Sprintf(format, args...))})
 }
 
-// said takes what was said; pods found by one list come in no order.
+// said takes what was said. Pods that are inspected at once come in no order, so
+// those of one second are put in order by name.
 func (s *scenario) said() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	lines := s.lines
+	about := func(l line) string { return strings.Fields(l.text)[0] }
+	slices.SortStableFunc(s.lines, func(a, b line) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(about(a), about(b)))
+	})
+	var text []string
+	for _, l := range s.lines {
+		text = append(text, fmt.Sprintf("%-4v %s", l.at, l.text))
+	}
 	s.lines = nil
-	return lines
+	return text
 }
 
 func (s *scenario) do(words []string) error {

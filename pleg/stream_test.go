@@ -135,6 +135,23 @@ func TestChangesWhileTheStreamWasAwayAreNotBlamedOnIt(t *testing.T) {
 	})
 }
 
+func TestStreamThatBreaksDuringTheGraceIsNotBlamed(t *testing.T) {
+	rt, events := newFake(), &fakeEvents{}
+	rt.set("a", container("c1", observed.Running))
+	cfg := pleg.Config{Runtime: rt, Events: events, Hooks: pleg.Hooks{
+		Unannounced: func(uid observed.UID) { t.Errorf("%s counted as unannounced", uid) },
+	}}
+	inBubble(t, cfg, func(t *testing.T, r *running) {
+		r.events()
+		rt.set("a", container("c1", observed.Exited))
+		if err := r.Relist(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		events.breakOff(nil)
+		time.Sleep(time.Minute)
+	})
+}
+
 func TestStreamIsOpenedForEver(t *testing.T) {
 	rt, events := newFake(), &fakeEvents{}
 	var connected, ended atomic.Int64
