@@ -25,7 +25,8 @@ type Runtime interface {
 
 // EventSource tells when something in the runtime may have changed.
 type EventSource interface {
-	// Stream blocks until ctx ends or the stream breaks. It calls connected once
+	// Stream blocks until ctx ends or the stream breaks; Run waits for it to
+	// return. It calls connected once
 	// the stream is open, then mark for each event, both from one goroutine.
 	// Neither call blocks. It returns [ErrEventsUnsupported] (wrapped or not)
 	// when the runtime has no such stream.
