@@ -26,10 +26,9 @@ type Runtime interface {
 // EventSource tells when something in the runtime may have changed.
 type EventSource interface {
 	// Stream blocks until ctx ends or the stream breaks; Run waits for it to
-	// return. It calls connected once
-	// the stream is open, then mark for each event, both from one goroutine.
-	// Neither call blocks. It returns [ErrEventsUnsupported] (wrapped or not)
-	// when the runtime has no such stream.
+	// return. It calls connected once the stream is open, then mark for each
+	// event, both from one goroutine; neither call blocks. It returns
+	// [ErrEventsUnsupported] (wrapped or not) when the runtime has no such stream.
 	Stream(ctx context.Context, connected func(), mark func(Mark)) error
 }
 
