@@ -360,9 +360,14 @@ func (b *builder) whenOpen(loop *syncloop.Loop) floors.Runner {
 				return nil
 			}
 		}
-		// The list is there; pleg takes note of it right after.
-		if err := b.pleg.Relist(ctx); err != nil && ctx.Err() != nil {
-			return nil
+		for b.pleg.Healthy() != nil { // it takes note of its first list any moment
+			select {
+			case <-time.After(time.Millisecond):
+			case <-give.C:
+				return loop.Run(ctx)
+			case <-ctx.Done():
+				return nil
+			}
 		}
 		return loop.Run(ctx)
 	})
