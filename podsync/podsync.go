@@ -139,6 +139,13 @@ func (s *Syncer) SyncPod(ctx context.Context, pod *corev1.Pod, seen observed.Pod
 	}
 
 	plan := podruntime.ComputePodActions(pod, seen, podruntime.Inputs{})
+	if plan.Done && pod.DeletionTimestamp == nil {
+		// Not all containers have an end that says how the pod went, but what did
+		// not run will not: policy Never allows no second sandbox.
+		in.Verdict = &status.Failure{Reason: reasonSandboxLost, Message: messageSandboxLost}
+		_, err := s.report(pod, in)
+		return err == nil, err
+	}
 	if plan.CreateSandbox && !pod.Spec.HostNetwork {
 		if err := s.cfg.NetworkReady(); err != nil {
 			s.cfg.Hooks.Event(pod, corev1.EventTypeWarning, "NetworkNotReady", "network is not ready: "+err.Error())
@@ -150,6 +157,12 @@ func (s *Syncer) SyncPod(ctx context.Context, pod *corev1.Pod, seen observed.Pod
 	}
 	return false, s.converge(ctx, pod, seen, plan, now)
 }
+
+// The words of a pod that can't go on because its sandbox has ended.
+const (
+	reasonSandboxLost  = "SandboxLost"
+	messageSandboxLost = "The pod sandbox ended before all containers had run, and restart policy Never allows no other one"
+)
 
 // networkRetry is how soon a pod looks again at a network that was not ready.
 const networkRetry = time.Second

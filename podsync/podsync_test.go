@@ -401,3 +401,35 @@ func Example() {
 	// step: sandbox ready
 	// phase: Running
 }
+
+func TestAPodThatCannotGoOnHasFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, static := range []bool{false, true} {
+			w, pod := newWorld(t), newPod(corev1.RestartPolicyNever)
+			if static {
+				pod.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+			}
+			w.rt.AddImage("init:1", critest.Exit(0, 0))
+			pod.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "init:1"}}
+			w.passes(pod, 1)
+			time.Sleep(time.Second)
+			// The sandbox ends while the pod is between two containers.
+			sandbox, ok := w.rt.FindSandbox("u1")
+			if !ok {
+				t.Fatal("no sandbox")
+			}
+			w.must(w.rt.FailSandbox(sandbox))
+			if done, err := w.pass(pod); !done || err != nil {
+				t.Fatalf("SyncPod = %v, %v, want the end of the pod", done, err)
+			}
+			w.must(w.syncer.StopPod(t.Context(), pod, w.look(pod), nil))
+			w.must(w.syncer.ReleasePod(t.Context(), pod, w.look(pod)))
+			if st := w.reported(pod); st.Phase != corev1.PodFailed || st.Reason != "SandboxLost" {
+				t.Errorf("static %v: reported %s, %s, want Failed and why", static, st.Phase, st.Reason)
+			}
+			if n := w.starts(); n != 1 {
+				t.Errorf("%d containers were started, want init only", n)
+			}
+		}
+	})
+}
