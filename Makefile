@@ -37,8 +37,8 @@ check: ## format, vet, static analysis, the shape of the house, deps.txt
 integration: ## tests on a real containerd; needs Linux and root
 	@hack/integration.sh
 
-bench: ## benchmarks of all rooms
-	go test -run '^$$' -bench . -benchmem ./...
+bench: ## benchmarks of all rooms, then a node on a real containerd; BENCH=-quick for a short one
+	@hack/bench.sh $(BENCH)
 
 fuzz: ## every fuzz target for FUZZTIME (default 10s)
 	@hack/fuzz.sh

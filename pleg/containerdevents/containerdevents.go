@@ -142,8 +142,8 @@ func (s *Source) follow(ctx context.Context, cancel func(), events eventsapi.Eve
 				continue
 			}
 			mark(pleg.Mark{Container: h.container})
-			if h.exit {
-				again.add(h.container, time.Now())
+			if h.ended {
+				again.add(h.container, h.step, time.Now())
 			}
 		case <-again.timer():
 			for _, id := range again.due(time.Now()) {

@@ -187,31 +187,54 @@ func TestEventsBecomeMarks(t *testing.T) {
 	}
 }
 
-func TestExitsAreRepeated(t *testing.T) {
-	// The server's side is a pipe in the bubble, so a second takes no time.
-	synctest.Test(t, func(t *testing.T) {
-		srv := newServer()
-		s, err := containerdevents.New(containerdevents.Config{Address: "/c.sock", Dialer: serve(t, srv)})
-		if err != nil {
-			t.Fatal(err)
+func TestEndsAreRepeated(t *testing.T) {
+	ms := func(all ...int) (d []time.Duration) {
+		for _, n := range all {
+			d = append(d, time.Duration(n)*time.Millisecond)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var at []time.Duration
-		ended := make(chan error, 1)
-		var began time.Time
-		go func() {
-			ended <- s.Stream(ctx, func() {}, func(pleg.Mark) { at = append(at, time.Since(began)) })
-		}()
-		synctest.Wait()
-		began = time.Now()
-		srv.send <- envelope(t, "k8s.io", "/tasks/exit", &apievents.TaskExit{ContainerID: "c1", ID: "c1"})
-		time.Sleep(time.Minute)
-		cancel()
-		<-ended
-		if want := []time.Duration{0, 100 * time.Millisecond, time.Second, 5 * time.Second}; !slices.Equal(at, want) {
-			t.Errorf("marked at %v, want %v", at, want)
-		}
-	})
+		return d
+	}
+	exit := envelope(t, "k8s.io", "/tasks/exit", &apievents.TaskExit{ContainerID: "c1", ID: "c1"})
+	deleted := envelope(t, "k8s.io", "/tasks/delete", &apievents.TaskDelete{ContainerID: "c1"})
+	for _, tt := range []struct {
+		name   string
+		events []*types.Envelope // 50 ms apart
+		want   []time.Duration
+	}{
+		{"an exit", []*types.Envelope{exit}, ms(0, 100, 1000, 5000)},
+		{"a task's removal", []*types.Envelope{deleted}, ms(0, 10, 40, 100, 200, 1100, 5100)},
+		{"both, the second replaces the first", []*types.Envelope{exit, deleted}, ms(0, 50, 60, 90, 150, 250, 1150, 5150)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			// The server's side is a pipe in the bubble, so a second takes no time.
+			synctest.Test(t, func(t *testing.T) {
+				srv := newServer()
+				s, err := containerdevents.New(containerdevents.Config{Address: "/c.sock", Dialer: serve(t, srv)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				var at []time.Duration
+				ended := make(chan error, 1)
+				var began time.Time
+				go func() {
+					ended <- s.Stream(ctx, func() {}, func(pleg.Mark) { at = append(at, time.Since(began)) })
+				}()
+				synctest.Wait()
+				began = time.Now()
+				for _, e := range tt.events {
+					srv.send <- e
+					time.Sleep(50 * time.Millisecond)
+				}
+				time.Sleep(time.Minute)
+				cancel()
+				<-ended
+				if !slices.Equal(at, tt.want) {
+					t.Errorf("marked at %v, want %v", at, tt.want)
+				}
+			})
+		})
+	}
 }
 
 func TestStreamEnds(t *testing.T) {

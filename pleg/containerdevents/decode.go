@@ -24,11 +24,12 @@ func filters(namespace string) []string {
 	return all
 }
 
-// hint is what an event tells: where to look, and whether the CRI plugin may
-// need a while until it tells the same. The zero value is of no interest.
+// hint is what an event tells: where to look, and whether a task ended, which the
+// CRI plugin needs a while to tell too. The zero value is of no interest.
 type hint struct {
 	container observed.ContainerID
-	exit      bool
+	ended     bool
+	step      int // of pauses; when ended
 }
 
 // decode reads the events of [filters]; others are of no interest. An exec has
@@ -49,13 +50,13 @@ func decode(e *types.Envelope) (hint, error) {
 		var m apievents.TaskExit
 		read(&m)
 		if m.ID == m.ContainerID || m.ID == "" {
-			h = hint{container: observed.ContainerID(m.ContainerID), exit: true}
+			h = hint{container: observed.ContainerID(m.ContainerID), ended: true, step: afterExit}
 		}
 	case "containerd.events.TaskDelete":
 		var m apievents.TaskDelete
 		read(&m)
 		if m.ID == m.ContainerID || m.ID == "" {
-			h = hint{container: observed.ContainerID(m.ContainerID), exit: true}
+			h = hint{container: observed.ContainerID(m.ContainerID), ended: true, step: afterDelete}
 		}
 	case "containerd.events.TaskOOM":
 		var m apievents.TaskOOM

@@ -12,5 +12,6 @@
 // It is for containerd before 1.7, whose CRI plugin has no GetContainerEvents;
 // with newer ones prefer pleg/crievents ([pleg.FirstSupported] does). The CRI
 // plugin listens to the same events, so right after one its answers may still be
-// the old ones: the mark of an exit is repeated after 0.1, 1 and 5 seconds.
+// the old ones: the mark of an exit is repeated for some five seconds, and after the
+// task's removal, which the plugin does first of all, in quick steps at first.
 package containerdevents

@@ -1,14 +1,25 @@
 package containerdevents
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kubeletkit/kubeletkit/observed"
 )
 
-// pauses are the times between an exit's mark and its repetitions. The CRI plugin
-// may take seconds over an exit: it deletes the task first.
-var pauses = [...]time.Duration{100 * time.Millisecond, 900 * time.Millisecond, 4 * time.Second}
+// pauses are the times between the mark of a task's end and its repetitions. The
+// CRI plugin takes an exit in by deleting the task, which may take seconds, and
+// then writing the new state to disk, which takes a few milliseconds.
+var pauses = [...]time.Duration{
+	10 * time.Millisecond, 30 * time.Millisecond, 60 * time.Millisecond,
+	100 * time.Millisecond, 900 * time.Millisecond, 4 * time.Second,
+}
+
+// Where in pauses the repetitions begin: no hurry while the task is there.
+const (
+	afterDelete = 0
+	afterExit   = 3
+)
 
 // repeats holds marks to be made again. Each step has one pause, so its queue is
 // in order of time.
@@ -21,8 +32,12 @@ type repeat struct {
 	at time.Time
 }
 
-func (r *repeats) add(id observed.ContainerID, now time.Time) {
-	r.steps[0] = append(r.steps[0], repeat{id: id, at: now.Add(pauses[0])})
+// add replaces what is still to come of an earlier event of the same task.
+func (r *repeats) add(id observed.ContainerID, step int, now time.Time) {
+	for i := range r.steps {
+		r.steps[i] = slices.DeleteFunc(r.steps[i], func(other repeat) bool { return other.id == id })
+	}
+	r.steps[step] = append(r.steps[step], repeat{id: id, at: now.Add(pauses[step])})
 }
 
 // timer fires when the next repetition is due; it is nil when there is none.

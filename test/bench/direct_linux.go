@@ -149,29 +149,31 @@ func (d *direct) startContainer(ctx context.Context, p *directPod) error {
 }
 
 // restart kills a pod's container from behind, and starts it anew when the
-// runtime has seen that. It returns what creating and starting took.
-func (d *direct) restart(ctx context.Context, p *directPod) (time.Duration, error) {
+// runtime says that it has exited. It returns what that took from the kill on, and
+// what of it was creating and starting.
+func (d *direct) restart(ctx context.Context, p *directPod) (whole, start time.Duration, err error) {
 	c, err := d.runtime.container(ctx, p.container)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
+	killed := time.Now()
 	if err := syscall.Kill(c.Pid, syscall.SIGKILL); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	err = wait(ctx, 30*time.Second, 2*time.Millisecond, func() (bool, error) {
 		answer, err := d.runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: p.container})
 		return answer.GetStatus().GetState() == cri.ContainerState_CONTAINER_EXITED, err
 	})
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	p.own.Metadata.Attempt++
 	begin := time.Now()
 	if err := d.startContainer(ctx, p); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	at, err := d.runtime.startedAt(ctx, p.container)
-	return at.Sub(begin), err
+	return at.Sub(killed), at.Sub(begin), err
 }
 
 // removeAll takes all pods down, some at once, and returns how long it took.

@@ -32,10 +32,12 @@ type options struct {
 	burst    int
 	bursts   int   // rounds
 	parallel []int // direct calls at once
-	kills    int
-	settle   time.Duration // before a steady state is measured
-	idle     time.Duration // how long it is measured, without pods
-	steady   time.Duration // and with: agents look at every pod again every 60 to 90 s
+	// calibrations is how often each parallelism is tried.
+	calibrations int
+	kills        int
+	settle       time.Duration // before a steady state is measured
+	idle         time.Duration // how long it is measured, without pods
+	steady       time.Duration // and with: agents look at every pod again every 60 to 90 s
 }
 
 func main() {
@@ -63,11 +65,11 @@ func main() {
 }
 
 func (o *options) amounts() {
-	o.starts, o.singles, o.burst, o.bursts, o.kills = 5, 12, 20, 3, 12
+	o.starts, o.singles, o.burst, o.bursts, o.calibrations, o.kills = 5, 30, 20, 6, 2, 20
 	o.parallel = []int{1, 2, 4, 8}
 	o.settle, o.idle, o.steady = 15*time.Second, time.Minute, 3*time.Minute
 	if o.quick {
-		o.starts, o.singles, o.burst, o.bursts, o.kills = 2, 3, 6, 1, 3
+		o.starts, o.singles, o.burst, o.bursts, o.calibrations, o.kills = 2, 3, 6, 1, 1, 3
 		o.parallel = []int{2, 4}
 		o.settle, o.idle, o.steady = 5*time.Second, 10*time.Second, 10*time.Second
 		o.pods = min(o.pods, 8)

@@ -136,6 +136,14 @@ func short(d time.Duration) string {
 	return d.Round(unit).String()
 }
 
+// more is a difference with its sign.
+func more(a, b time.Duration) string {
+	if a < b {
+		return short(a - b)
+	}
+	return "+" + short(a-b)
+}
+
 // ratio compares two series of one run by their medians, and pair by pair: the
 // machine is never equally fast for long, but it is so for two neighbours.
 func ratio(agent, direct times) string {
