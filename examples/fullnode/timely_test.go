@@ -58,7 +58,9 @@ func (t *timely) PodSandboxStatus(ctx context.Context, id string, verbose bool) 
 }
 
 func (t *timely) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
-	return in(t, ctx, 0, func(ctx context.Context) ([]*runtimeapi.PodSandbox, error) { return t.Runtime.ListPodSandbox(ctx, filter) })
+	return in(t, ctx, 0, func(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
+		return t.Runtime.ListPodSandbox(ctx, filter)
+	})
 }
 
 func (t *timely) CreateContainer(ctx context.Context, sandbox string, c *runtimeapi.ContainerConfig, s *runtimeapi.PodSandboxConfig) (string, error) {
@@ -88,5 +90,14 @@ func (t *timely) ContainerStatus(ctx context.Context, id string, verbose bool) (
 }
 
 func (t *timely) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
-	return in(t, ctx, 0, func(ctx context.Context) ([]*runtimeapi.Container, error) { return t.Runtime.ListContainers(ctx, filter) })
+	return in(t, ctx, 0, func(ctx context.Context) ([]*runtimeapi.Container, error) {
+		return t.Runtime.ListContainers(ctx, filter)
+	})
+}
+
+// ImageStatus is bounded, a pull is not: nobody knows how large an image is.
+func (t *timely) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool) (*runtimeapi.ImageStatusResponse, error) {
+	return in(t, ctx, 0, func(ctx context.Context) (*runtimeapi.ImageStatusResponse, error) {
+		return t.Runtime.ImageStatus(ctx, image, verbose)
+	})
 }
