@@ -71,6 +71,10 @@ type Hooks struct {
 	// Passed is called after each pass. An error is worth the node event
 	// ContainerGCFailed.
 	Passed func(Pass)
+	// Removed is called for each pod of which something was removed, or may have
+	// been by a call that failed. Who observes pods should look at it: without
+	// events nothing else says that exited containers are gone.
+	Removed func(observed.UID)
 	// Dropped is called when there was no room for a request: the next pass
 	// does its work.
 	Dropped func(observed.UID)
@@ -124,6 +128,9 @@ func New(cfg Config) (*Collector, error) {
 		cfg.Parallel = 2
 	}
 	c := &Collector{cfg: cfg, pass: make(chan struct{}, 1)}
+	if c.cfg.Hooks.Removed == nil {
+		c.cfg.Hooks.Removed = func(observed.UID) {}
+	}
 	c.inspector, _ = cfg.Lister.(Inspector)
 	c.stopper, _ = cfg.Remover.(Stopper)
 	c.queue.wake = make(chan struct{}, 1)
@@ -153,8 +160,9 @@ func (c *Collector) Run(ctx context.Context) error {
 	}
 }
 
-// Collect makes one pass, after the one that is under way if there is one. Its steps are independent: the error joins what went
-// wrong in each, shortened where it would be long.
+// Collect makes one pass, after the one that is under way if there is one. Its
+// steps are independent: the error joins what went wrong in each, shortened where
+// it would be long.
 func (c *Collector) Collect(ctx context.Context) error {
 	select {
 	case c.pass <- struct{}{}:

@@ -359,6 +359,47 @@ func TestPodDoneWaitsForItsPod(t *testing.T) {
 	})
 }
 
+// A removal may take minutes. Who came back meanwhile has its logs there.
+func TestAPodThatComesBackDuringARemovalKeepsItsLogs(t *testing.T) {
+	dir := t.TempDir()
+	own := filepath.Join(dir, "default_x_x")
+	if err := os.Mkdir(own, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	rt := newRuntime(pod("x", "s0 dead"))
+	running(t, rt, func(cfg *containergc.Config) {
+		cfg.LogDir = dir
+		cfg.Removable = func(observed.UID) bool { return rt.called() == "" }
+	}, func(t *testing.T, c *containergc.Collector) {
+		c.PodDone("x")
+		time.Sleep(100 * time.Millisecond)
+		if rt.called() != "x/s0" {
+			t.Errorf("removed %q, want x/s0", rt.called())
+		}
+		if _, err := os.Stat(own); err != nil {
+			t.Errorf("its log directory: %v", err)
+		}
+	})
+}
+
+func TestWhoObservesPodsIsTold(t *testing.T) {
+	rt := newRuntime(
+		pod("gone1", "s0 dead"), pod("gone2", "s0 dead", "app1 exited"), // both go, the container not at once
+		pod("stays", "s0 ready", "app1 exited", "app2 exited"), pod("other", "s0 ready", "app1 running"))
+	rt.fail["gone2/app1"] = errors.New("no answer")
+	var told []string
+	c := collector(t, rt, func(cfg *containergc.Config) {
+		cfg.Hooks.Removed = func(uid observed.UID) { told = append(told, string(uid)) }
+	})
+	if err := c.Collect(t.Context()); err == nil {
+		t.Error("no error for a removal that failed")
+	}
+	slices.Sort(told)
+	if want := []string{"gone1", "gone2", "stays"}; !slices.Equal(told, want) {
+		t.Errorf("told of %v, want %v", told, want)
+	}
+}
+
 func TestPodDoneGivesUpToThePass(t *testing.T) {
 	rt := newRuntime(pod("gone", "s0 ready", "app1 running"))
 	running(t, rt, func(cfg *containergc.Config) { cfg.Every = 24 * time.Hour }, func(t *testing.T, c *containergc.Collector) {

@@ -192,7 +192,8 @@ func (c *Collector) clear(ctx context.Context, uid observed.UID) error {
 	if c.cfg.LogDir == "" {
 		return nil
 	}
-	_, err = c.removeLogDirsIf(ctx, func(u observed.UID) bool { return u == uid })
+	// And once more: the removals may have taken minutes.
+	_, err = c.removeLogDirsIf(ctx, func(u observed.UID) bool { return u == uid && c.cfg.Removable(u) })
 	return err
 }
 

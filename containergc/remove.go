@@ -20,6 +20,7 @@ type outcome struct {
 	sandboxes  int
 	gone       map[observed.ContainerID]bool
 	stuck      map[observed.SandboxID]bool // a container in it could not be removed
+	pods       map[observed.UID]bool       // those of which a removal was tried
 	errs       []error
 	failed     int
 }
@@ -41,11 +42,12 @@ func (o *outcome) err() error {
 // could not be removed stays: its removal would take the container along, logs
 // and all.
 func (c *Collector) carryOut(ctx context.Context, plan Removal) *outcome {
-	o := &outcome{gone: map[observed.ContainerID]bool{}, stuck: map[observed.SandboxID]bool{}}
+	o := &outcome{gone: map[observed.ContainerID]bool{}, stuck: map[observed.SandboxID]bool{}, pods: map[observed.UID]bool{}}
 	inLanes(ctx, c.cfg.Parallel, plan.Containers, func(ctr Container) {
 		err := c.removeContainer(ctx, ctr)
 		o.mu.Lock()
 		defer o.mu.Unlock()
+		o.pods[ctr.UID] = true
 		if err != nil {
 			o.stuck[ctr.Sandbox] = true
 			o.fail(err)
@@ -69,12 +71,16 @@ func (c *Collector) carryOut(ctx context.Context, plan Removal) *outcome {
 		err := c.removeSandbox(ctx, s)
 		o.mu.Lock()
 		defer o.mu.Unlock()
+		o.pods[s.UID] = true
 		if err != nil {
 			o.fail(err)
 			return
 		}
 		o.sandboxes++
 	})
+	for uid := range o.pods {
+		c.cfg.Hooks.Removed(uid)
+	}
 	if err := ctx.Err(); err != nil {
 		o.fail(err)
 	}
