@@ -29,7 +29,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	l.next = time.Now().Add(l.cfg.HousekeepingEvery)
 	wait := pauseMin
 	for ctx.Err() == nil {
-		l.turned.Store(time.Now().UnixNano())
+		now := time.Now() // with its monotonic part: a clock that is set makes no loop hang
+		l.turned.Store(&now)
 		if err := l.cfg.RuntimeErrors(); err != nil {
 			l.pause(ctx, err, wait)
 			wait = min(2*wait, pauseMax)

@@ -62,7 +62,8 @@ type Config struct {
 	// QuietHousekeepingEvery is that pause while there is none. Default 30s.
 	QuietHousekeepingEvery time.Duration
 	// SyncFrequency is how often a pod is synced without news. The loop is
-	// unhealthy when it did not turn for twice as long, at least 5m. Default 1m.
+	// unhealthy when it did not turn for twice as long, or twice
+	// QuietHousekeepingEvery if that is longer, at least 5m. Default 1m.
 	SyncFrequency time.Duration
 
 	Log   logr.Logger // default discards
@@ -82,7 +83,7 @@ type Loop struct {
 	cfg   Config
 	exits ExitHandler // nil if Handler is none
 
-	turned atomic.Int64 // unix nanoseconds of the last turn's start; 0 before
+	turned atomic.Pointer[time.Time] // the last turn's start; nil before
 
 	// The rest belongs to Run's goroutine.
 	housekeeping *time.Timer
@@ -155,11 +156,12 @@ func (h Hooks) filled() Hooks {
 // hangs, or Run is over. A pause counts as turning, and so does not having started.
 func (l *Loop) Healthy() error {
 	turned := l.turned.Load()
-	if turned == 0 {
+	if turned == nil {
 		return nil
 	}
-	limit := max(2*l.cfg.SyncFrequency, minHealthLimit)
-	if age := time.Since(time.Unix(0, turned)); age > limit {
+	// A quiet loop turns for housekeeping alone.
+	limit := max(2*l.cfg.SyncFrequency, 2*l.cfg.QuietHousekeepingEvery, minHealthLimit)
+	if age := time.Since(*turned); age > limit {
 		return fmt.Errorf("sync loop last turned %v ago; limit is %v", age.Round(time.Second), limit)
 	}
 	return nil

@@ -372,6 +372,19 @@ func TestHealthIsThatItTurned(t *testing.T) {
 	}
 }
 
+func TestAQuietLoopIsHealthyHoweverSeldomItTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, func(c *syncloop.Config) { c.QuietHousekeepingEvery = 20 * time.Minute })
+		for range 60 {
+			time.Sleep(time.Minute)
+			if err := h.loop.Healthy(); err != nil {
+				t.Fatalf("Healthy = %v", err)
+			}
+		}
+		h.close(t)
+	})
+}
+
 func TestChannelsThatEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, nil)
