@@ -21,7 +21,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
-// Metrics holds all metrics of one node.
+// Metrics holds all metrics of one node. Each of its methods that hands out hooks
+// or gauges is called once: it registers the metrics behind them.
 type Metrics struct {
 	registry *prometheus.Registry
 	factory  factory
