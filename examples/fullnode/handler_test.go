@@ -84,6 +84,26 @@ func TestAnEndedPodThatIsTakenAwayAndPutBackRunsAgain(t *testing.T) {
 	})
 }
 
+// Without events nothing but a look tells that exited containers were removed.
+func TestPodsThatAreGoneAreForgotten(t *testing.T) {
+	for _, noEvents := range []bool{false, true} {
+		t.Run(fmt.Sprintf("without events %v", noEvents), func(t *testing.T) {
+			story(t, critest.Config{}, func(t *testing.T, w *world) {
+				w.noEvents = noEvents
+				w.start()
+				for i := range 5 {
+					uid := types.UID(fmt.Sprint("uid-", i))
+					w.static.put(makePod(fmt.Sprint("web-", i), uid))
+					w.within(10*time.Second, "running", func() bool { return w.runs(uid, "app") })
+					w.static.drop(uid)
+					w.within(3*time.Minute, "gone", func() bool { return w.gone(uid) })
+				}
+				w.within(time.Minute, "forgotten", func() bool { return len(w.agent.pleg.Cache().Pods()) == 0 })
+			})
+		})
+	}
+}
+
 func TestRefusedStaticPodStartsWhenItFits(t *testing.T) {
 	t.Run("a place becomes free", func(t *testing.T) {
 		story(t, critest.Config{}, func(t *testing.T, w *world) {

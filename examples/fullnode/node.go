@@ -264,6 +264,7 @@ func (b *builder) work() error {
 	b.gc, err = containergc.New(containergc.Config{
 		Lister: b.observer, Remover: b.runtime, Removable: func(uid observed.UID) bool { return b.handler.removable(uid) },
 		SourcesReady: b.mux.AllSeen, LogDir: b.o.config.PodLogsDir, ContainerLogDir: b.o.containerLogDir, Log: b.logFor("containergc"),
+		Hooks: containergc.Hooks{Removed: func(uid observed.UID) { b.pleg.MarkDirty(uid) }},
 	})
 	return err
 }
