@@ -146,15 +146,21 @@ func (b *bench) directPods(ctx context.Context, n, parallel int) (time.Duration,
 	return last.Sub(begin), err
 }
 
-// removeAgentPods takes manifests away and waits until nothing is left of them, so
-// that no clearing away gets into the next measurement. The kubelet takes a minute.
+// removeAgentPods takes manifests away and waits until nothing of theirs runs, and
+// a while longer for what is left, so that clearing away does not get into the next
+// measurement.
 func (b *bench) removeAgentPods(ctx context.Context, pods []string) error {
 	if _, err := b.agent.remove(pods...); err != nil {
 		return err
 	}
+	var stopped time.Time
 	return wait(ctx, 5*time.Minute, 25*time.Millisecond, func() (bool, error) {
-		_, all, err := b.seen().sandboxes(ctx)
-		return all == 0, err
+		ready, all, err := b.seen().sandboxes(ctx)
+		if ready == 0 && stopped.IsZero() {
+			stopped = time.Now()
+		}
+		// The kubelet clears away once a minute: that is not waited for.
+		return all == 0 || ready == 0 && time.Since(stopped) > 10*time.Second, err
 	})
 }
 
