@@ -18,5 +18,6 @@
 // and gRPC tries the socket again after 0.1 s, then less often, up to every 3 s.
 //
 // An answer that can't be had whole is an error. A failed list is never an empty
-// one, and a list that is too large for one message is fetched in parts.
+// one, and a list that is too large for one message is fetched in parts. The one
+// exception is said at [Observer.RunningPods].
 package criclient

@@ -51,7 +51,9 @@ func NewObserver(cfg ObserverConfig) (*Observer, error) {
 
 // RunningPods returns the pods with a ready sandbox or a running container, and
 // only these of their parts, in listing detail. The runtime is asked by state, so
-// the cost does not grow with what has exited. Pods are ordered by UID.
+// the cost does not grow with what has exited. Pods are ordered by UID. Where the
+// ready sandboxes are too large for any list, those without a container are left
+// out; see listState.
 func (o *Observer) RunningPods(ctx context.Context) ([]observed.Pod, error) {
 	containers, err := o.rt.ListContainers(ctx, &runtimeapi.ContainerFilter{
 		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
@@ -59,9 +61,7 @@ func (o *Observer) RunningPods(ctx context.Context) ([]observed.Pod, error) {
 	if err != nil {
 		return nil, Wrap("look for running containers", err)
 	}
-	sandboxes, err := o.rt.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{
-		State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
-	})
+	sandboxes, err := o.listState(ctx, runtimeapi.PodSandboxState_SANDBOX_READY, containers)
 	if err != nil {
 		return nil, Wrap("look for ready sandboxes", err)
 	}
@@ -83,10 +83,50 @@ func (o *Observer) AllPods(ctx context.Context) ([]observed.Pod, error) {
 		return nil, Wrap("look for all containers", err)
 	}
 	sandboxes, err := o.rt.ListPodSandbox(ctx, nil)
+	if errors.Is(Wrap("", err), ErrResourceExhausted) {
+		var parts merged[*runtimeapi.PodSandbox]
+		for _, state := range sandboxStates {
+			var part []*runtimeapi.PodSandbox
+			if part, err = o.listState(ctx, state, containers); err != nil {
+				break
+			}
+			parts.add(part)
+		}
+		sandboxes = parts.all
+	}
 	if err != nil {
 		return nil, Wrap("look for all sandboxes", err)
 	}
 	return group(sandboxes, containers), nil
+}
+
+// listState returns the sandboxes in a state. CRI can't divide that list, and
+// with large annotations on many pods it is too large for a message, for good:
+// nothing could be looked at any more, nor be taken away to make it smaller
+// (kubernetes/kubernetes#63858). Then those that have a container are asked for
+// one by one. What is missed is a sandbox in which nothing is; whoever knows its
+// pod finds it there, since [Observer.InspectPod] asks for one pod.
+func (o *Observer) listState(ctx context.Context, state runtimeapi.PodSandboxState, containers []*runtimeapi.Container) ([]*runtimeapi.PodSandbox, error) {
+	is := &runtimeapi.PodSandboxStateValue{State: state}
+	all, err := o.rt.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{State: is})
+	if !errors.Is(Wrap("", err), ErrResourceExhausted) {
+		return all, err
+	}
+	o.log.V(1).Info("list of pod sandboxes is too large for one message; asking for each by its ID", "state", state.String(), "err", err.Error())
+	asked := map[string]bool{}
+	for _, c := range containers {
+		id := c.GetPodSandboxId()
+		if id == "" || asked[id] {
+			continue
+		}
+		asked[id] = true
+		one, err := o.rt.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{Id: id, State: is})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one...)
+	}
+	return all, nil
 }
 
 // shownInstances is how many instances of a container the Kubernetes API has room

@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/criclient"
+	"github.com/kubeletkit/kubeletkit/criclient/critest"
 	"github.com/kubeletkit/kubeletkit/observed"
 )
 
@@ -104,6 +105,68 @@ func TestRunningAndAllPods(t *testing.T) {
 		if _, err := o.InspectPod(t.Context(), observed.Pod{UID: "u1"}); !errors.Is(err, criclient.ErrUnavailable) {
 			t.Errorf("InspectPod with a failed %s = %v", list, err)
 		}
+	}
+}
+
+// Ready sandboxes with large annotations can fill more than a message, and no
+// filter divides them.
+func TestSandboxesTooLargeForAnyListAreSeenByTheirContainers(t *testing.T) {
+	rt := critest.New(critest.Config{MaxAnswer: 4 << 10})
+	rt.AddImage("app:1", critest.Behavior{})
+	add := func(uid string, start, stop bool) {
+		pod := &runtimeapi.PodSandboxConfig{
+			Metadata: &runtimeapi.PodSandboxMetadata{Name: uid, Namespace: "default", Uid: uid}, Labels: podLabels(uid),
+			Annotations: map[string]string{"large": strings.Repeat("x", 3<<10)},
+		}
+		sandbox, err := rt.RunPodSandbox(t.Context(), pod, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "app"}, Image: &runtimeapi.ImageSpec{Image: "app:1"}, Labels: podLabels(uid),
+		}
+		id, err := rt.CreateContainer(t.Context(), sandbox, config, pod)
+		if err == nil && start {
+			err = rt.StartContainer(t.Context(), id)
+		}
+		if err == nil && stop {
+			err = rt.StopPodSandbox(t.Context(), sandbox)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, uid := range []string{"a", "b", "c"} {
+		add(uid, true, false)
+	}
+	add("d", true, true)
+	o := observe(t, rt)
+	for name, tc := range map[string]struct {
+		list func(context.Context) ([]observed.Pod, error)
+		want string
+	}{
+		"running": {o.RunningPods, "a b c"},
+		"all":     {o.AllPods, "a b c d"},
+	} {
+		pods, err := tc.list(t.Context())
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var got []string
+		for _, p := range pods {
+			if len(p.Sandboxes) != 1 || len(p.Containers) != 1 || p.HasReadySandbox() != p.HasRunning() {
+				t.Errorf("%s: pod %s = %+v", name, p.UID, p)
+			}
+			got = append(got, string(p.UID))
+		}
+		if strings.Join(got, " ") != tc.want {
+			t.Errorf("%s = %v, want %s", name, got, tc.want)
+		}
+	}
+	rt.Inject(critest.Fault{Method: "ListPodSandbox", Match: func(c critest.Call) bool { return c.ID != "" }, Err: status.Error(codes.Unavailable, "away")})
+	if pods, err := o.RunningPods(t.Context()); !errors.Is(err, criclient.ErrUnavailable) {
+		t.Errorf("RunningPods = %v, %v when one can't be asked, want ErrUnavailable", pods, err)
 	}
 }
 
