@@ -3,6 +3,7 @@ package admission
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,10 +62,18 @@ func Rejected(pod *corev1.Pod, d Decision) corev1.PodStatus {
 	return corev1.PodStatus{
 		Phase:              corev1.PodFailed,
 		Reason:             d.Reason,
-		Message:            "Pod was rejected: " + d.Message,
+		Message:            rejected + d.Message,
 		QOSClass:           podspec.QoS(pod),
 		ObservedGeneration: pod.Generation,
 	}
+}
+
+// rejected is how the message of a pod that was refused begins.
+const rejected = "Pod was rejected: "
+
+// IsRejected reports whether st is a status that [Rejected] has made.
+func IsRejected(st corev1.PodStatus) bool {
+	return st.Phase == corev1.PodFailed && len(st.ContainerStatuses) == 0 && strings.HasPrefix(st.Message, rejected)
 }
 
 // Sort puts pods into the order in which they have to be admitted so that the

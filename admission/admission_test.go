@@ -138,6 +138,19 @@ func TestRejected(t *testing.T) {
 	if diff := cmp.Diff(want, admission.Rejected(pod, admission.Decision{Reason: "NodePorts", Message: "taken"})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	if !admission.IsRejected(want) {
+		t.Error("a refusal is not known again")
+	}
+	for name, change := range map[string]func(*corev1.PodStatus){
+		"another phase":            func(st *corev1.PodStatus) { st.Phase = corev1.PodPending },
+		"another message":          func(st *corev1.PodStatus) { st.Message = "taken" },
+		"containers that have run": func(st *corev1.PodStatus) { st.ContainerStatuses = make([]corev1.ContainerStatus, 1) },
+	} {
+		st := *want.DeepCopy()
+		if change(&st); admission.IsRejected(st) {
+			t.Errorf("a status with %s is taken for a refusal", name)
+		}
+	}
 }
 
 // TestTheSamePodWins admits a set of pods that all want one port, in any order of

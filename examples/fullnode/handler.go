@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -45,8 +44,7 @@ type handler struct {
 
 	mu struct {
 		sync.Mutex
-		// refused are desired pods that admission said no to. They are asked
-		// about again: a static pod is a wish that stands.
+		// refused are desired pods that admission said no to, with its message.
 		refused map[observed.UID]string
 		// left are pods that were taken away from their source. One that comes
 		// back under its UID is a new life, and results of the old one are void.
@@ -104,13 +102,13 @@ func (h *handler) introduce(pod *corev1.Pod, now time.Time) {
 		return
 	}
 	decision := h.admit.Admit(admission.Attributes{Pod: pod, Others: h.active(pod)})
-	h.hooks.admitted(pod, decision)
 	if !decision.OK {
 		h.refuse(pod, decision)
 		return
 	}
+	h.hooks.admitted(pod, decision)
 	h.notRefused(uid)
-	if st, ok := h.statuses.Get(uid); ok && isRefusal(st) {
+	if st, ok := h.statuses.Get(uid); ok && admission.IsRejected(st) {
 		if err := h.statuses.Remove(uid); err != nil {
 			h.log.Error(err, "status of an earlier refusal stays", "pod", podName(pod), "podUID", uid)
 		}
@@ -174,7 +172,7 @@ func (h *handler) restore(pod *corev1.Pod) *corev1.Pod {
 	if err != nil {
 		h.log.Error(err, "the pod's result of before is lost; it is taken from the runtime", "pod", podName(pod), "podUID", pod.UID)
 	}
-	if !ok || isRefusal(st) && podsource.IsStatic(pod) {
+	if !ok || admission.IsRejected(st) && podsource.IsStatic(pod) {
 		return pod // a static pod that was refused may fit now
 	}
 	pod = pod.DeepCopy()
@@ -191,6 +189,7 @@ func (h *handler) refuse(pod *corev1.Pod, d admission.Decision) {
 	if told == d.Message {
 		return
 	}
+	h.hooks.admitted(pod, d)
 	h.event(pod, "", corev1.EventTypeWarning, d.Reason, d.Message)
 	if _, err := h.statuses.Set(pod, admission.Rejected(pod, d)); err != nil {
 		h.log.Error(err, "the refusal is not reported", "pod", podName(pod), "podUID", uid)
@@ -222,6 +221,20 @@ func (h *handler) notRefused(uid observed.UID) {
 	delete(h.mu.refused, uid)
 }
 
+// refused are the pods that are asked about again: a static pod is a wish that
+// stands.
+func (h *handler) refused() []*corev1.Pod {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var pods []*corev1.Pod
+	for uid := range h.mu.refused {
+		if pod, ok := h.store.ByUID(types.UID(uid)); ok {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
 func (h *handler) isRefused(uid observed.UID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -234,7 +247,7 @@ func (h *handler) HandlePodUpdates(_ context.Context, pods []*corev1.Pod) {
 	now := time.Now()
 	for _, pod := range pods {
 		h.store.Update(pod)
-		if h.isRefused(observed.UID(pod.UID)) {
+		if uid := observed.UID(pod.UID); h.isRefused(uid) || h.held[uid] {
 			h.introduce(pod, now)
 			continue
 		}
@@ -255,7 +268,7 @@ func (h *handler) HandlePodRemoves(_ context.Context, pods []*corev1.Pod) {
 		h.mu.left[uid] = pod
 		h.mu.Unlock()
 		delete(h.held, uid)
-		h.sweeper.unwanted(uid)
+		h.sweeper.unwipe(uid)
 		if !refused {
 			h.workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: &podworkers.KillOptions{}, Start: time.Now()})
 		}
@@ -300,79 +313,6 @@ func (h *handler) HandleContainerDied(_ context.Context, uid observed.UID, _ obs
 	}
 }
 
-// HandlePodCleanups compares the three worlds (desired, workers, runtime) and
-// the disk, and ends what is in one of them only. Before every source has been
-// heard "nobody wants this pod" can't be known, and it only sees to the pods that
-// are wanted for sure.
-func (h *handler) HandlePodCleanups(context.Context) error {
-	h.introduceHeld()
-	if !h.heard() || !h.sweeper.looked() {
-		return nil
-	}
-	desired := h.store.Pods()
-	wanted := map[observed.UID]bool{}
-	var admitted []*corev1.Pod
-	for _, pod := range desired {
-		uid := observed.UID(pod.UID)
-		wanted[uid] = true
-		if !h.isRefused(uid) {
-			admitted = append(admitted, pod)
-		}
-	}
-	known := h.workers.SyncKnownPods(admitted)
-	h.hooks.counted(len(desired), len(admitted))
-	var missing []*corev1.Pod
-	for _, pod := range desired {
-		uid := observed.UID(pod.UID)
-		if _, ok := known[uid]; ok || h.held[uid] {
-			continue
-		}
-		if !h.isRefused(uid) {
-			h.hooks.restored(pod)
-		}
-		missing = append(missing, pod)
-	}
-	h.introduceAll(missing)
-	now := time.Now()
-	// A manifest that can't be read may be that of a pod which no agent has been
-	// told of since the last start: its last good version goes on running.
-	blind := h.unreadable()
-	for _, pod := range h.pleg.Cache().Pods() {
-		if blind {
-			break
-		}
-		if _, ok := known[pod.UID]; ok || wanted[pod.UID] || !pod.HasRunning() && !pod.HasReadySandbox() {
-			continue
-		}
-		h.hooks.orphaned(pod)
-		h.workers.UpdatePod(podworkers.Update{Orphan: pod, Start: now})
-	}
-	h.forgetLeft(wanted)
-	h.sweeper.wake()
-	return nil
-}
-
-// forgetLeft drops the memory of pods that left and are gone for good.
-func (h *handler) forgetLeft(wanted map[observed.UID]bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for uid := range h.mu.left {
-		if _, reported := h.statuses.Get(uid); !reported && !wanted[uid] && h.workers.Phase(uid) == podworkers.Gone {
-			delete(h.mu.left, uid)
-		}
-	}
-}
-
-// removable reports whether containers and logs of the pod may be removed.
-func (h *handler) removable(uid observed.UID) bool {
-	state, ok := h.workers.State(uid)
-	if ok {
-		return state.ContentRemovable()
-	}
-	_, desired := h.store.ByUID(types.UID(uid))
-	return h.workers.Phase(uid) == podworkers.Gone && !desired
-}
-
 // Pods returns the desired pods with their reported statuses, for /pods.
 func (h *handler) Pods() []*corev1.Pod {
 	pods := h.store.Pods()
@@ -385,15 +325,6 @@ func (h *handler) Pods() []*corev1.Pod {
 	}
 	return pods
 }
-
-// isRefusal reports whether the status is that of a pod which was refused and of
-// which nothing has run.
-func isRefusal(st corev1.PodStatus) bool {
-	return st.Phase == corev1.PodFailed && len(st.ContainerStatuses) == 0 && strings.HasPrefix(st.Message, refusalPrefix)
-}
-
-// refusalPrefix is how [admission.Rejected] begins its message.
-const refusalPrefix = "Pod was rejected: "
 
 func ended(phase corev1.PodPhase) bool {
 	return phase == corev1.PodFailed || phase == corev1.PodSucceeded

@@ -16,7 +16,6 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis"
 
 	"github.com/kubeletkit/kubeletkit/admission"
@@ -301,11 +300,7 @@ func (b *builder) hall() error {
 	b.handler.ended, b.handler.held = map[observed.UID]bool{}, map[observed.UID]bool{}
 	b.handler.sweeper = (&sweeper{
 		pleg: b.pleg, statuses: b.statuses, workers: b.workers, syncer: b.syncer, gc: b.gc, remover: b.runtime,
-		wanted: func(uid observed.UID) bool {
-			_, ok := b.store.ByUID(types.UID(uid))
-			return ok
-		},
-		log: b.logFor("sweeper"),
+		unwanted: b.handler.unwanted, listed: b.observer.listed, log: b.logFor("sweeper"),
 	}).filled()
 	loop, err := syncloop.New(syncloop.Config{
 		// Clean-ups come before all sources have been heard, too: the handler

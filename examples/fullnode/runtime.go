@@ -42,7 +42,7 @@ type runtimeWatch struct {
 		last    time.Time // of the last good answer
 		runtime error     // why it is not ready
 		network error
-		told    string
+		told    string // what the log has: a problem, or allWell
 	}
 }
 
@@ -71,6 +71,8 @@ func (w *runtimeWatch) Run(ctx context.Context) error {
 	}
 }
 
+const allWell = "ready"
+
 // ask returns whether all is well.
 func (w *runtimeWatch) ask(ctx context.Context) bool {
 	asking, cancel := context.WithTimeout(ctx, statusTimeout)
@@ -80,28 +82,26 @@ func (w *runtimeWatch) ask(ctx context.Context) bool {
 		return false
 	}
 	w.mu.Lock()
-	before := w.mu.runtime == nil && w.mu.network == nil
 	if err == nil {
 		w.mu.name, w.mu.last, w.mu.runtime, w.mu.network = name, time.Now(), runtimeErr, networkErr
 	}
-	well := err == nil && runtimeErr == nil && networkErr == nil
-	problem := ""
+	problem := allWell
 	if p := errors.Join(err, runtimeErr, networkErr); p != nil {
 		problem = p.Error()
 	}
 	news := problem != w.mu.told
 	w.mu.told = problem
 	w.mu.Unlock()
-	if news && problem != "" {
-		w.log.Info("container runtime is not ready", "reason", problem)
-	}
-	if well && !before {
+	switch {
+	case news && problem == allWell:
 		w.log.Info("container runtime is ready", "runtime", name)
+	case news:
+		w.log.Info("container runtime is not ready", "reason", problem)
 	}
 	if err == nil && runtimeErr == nil {
 		w.once.Do(func() { close(w.ready) })
 	}
-	return well
+	return problem == allWell
 }
 
 func (w *runtimeWatch) look(ctx context.Context) (name string, runtimeErr, networkErr, err error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -27,10 +26,10 @@ type sweeper struct {
 	syncer   *podsync.Syncer
 	gc       *containergc.Collector
 	remover  containergc.Remover
-	wanted   func(observed.UID) bool
+	unwanted func(observed.UID) bool
+	listed   <-chan struct{} // closed once the runtime has been listed
 	log      logr.Logger
 
-	listed  atomic.Bool
 	due     chan struct{}     // room for one; several wakes are one pass
 	cleared chan observed.UID // pods that somebody waited for
 
@@ -58,9 +57,17 @@ const lookTimeout = 15 * time.Second
 // tries again.
 const wipeTimeout = time.Minute
 
-// looked reports whether the runtime has been listed once. Before, a pod that is
-// not in the cache may run nevertheless.
-func (s *sweeper) looked() bool { return s.listed.Load() }
+// looked reports whether the runtime has been listed once. Not every pod of that
+// list has to have been looked at: one that hangs must not keep the others, and
+// each is looked at before it is cleared away.
+func (s *sweeper) looked() bool {
+	select {
+	case <-s.listed:
+		return true
+	default:
+		return false
+	}
+}
 
 // wake asks for a pass. It never blocks.
 func (s *sweeper) wake() {
@@ -95,8 +102,8 @@ func (s *sweeper) wiped(uid observed.UID) bool {
 	return false
 }
 
-// unwanted takes back what was asked of wiped.
-func (s *sweeper) unwanted(uid observed.UID) {
+// unwipe takes back what was asked of wiped.
+func (s *sweeper) unwipe(uid observed.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.mu.wipes, uid)
@@ -104,19 +111,6 @@ func (s *sweeper) unwanted(uid observed.UID) {
 
 // Run sweeps when it is woken, until ctx ends.
 func (s *sweeper) Run(ctx context.Context) error {
-	for {
-		err := s.pleg.Relist(ctx)
-		if err == nil {
-			break
-		}
-		s.log.V(1).Info("runtime is not listed yet", "error", err.Error())
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return nil
-		}
-	}
-	s.listed.Store(true)
 	for {
 		select {
 		case <-s.due:
@@ -184,7 +178,7 @@ func (s *sweeper) at(ctx context.Context, uid observed.UID, do func(context.Cont
 // sweepPod clears away a pod that nobody wants.
 func (s *sweeper) sweepPod(ctx context.Context, uid observed.UID) error {
 	// From here on the handler does not start the pod anew, so the answers hold.
-	if s.wanted(uid) || s.workers.Phase(uid) != podworkers.Gone {
+	if !s.unwanted(uid) || s.workers.Phase(uid) != podworkers.Gone {
 		return nil
 	}
 	look, cancel := context.WithTimeout(ctx, lookTimeout)

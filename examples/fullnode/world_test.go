@@ -122,6 +122,8 @@ type world struct {
 	tell    tour
 	// noEvents makes agents that relist once a second.
 	noEvents bool
+	// blind says that some manifest can't be read. Nil: all can.
+	blind func() bool
 	// starts is told of each start of a container, in the moment of it. It must
 	// not ask the runtime.
 	starts func(*runtimeapi.ContainerConfig)
@@ -214,6 +216,9 @@ func (w *world) start(more ...podsource.Source) {
 	n, err := newNode(w.options, d, metrics.New("node"), w.log, w.tell)
 	if err != nil {
 		w.Fatal(err)
+	}
+	if w.blind != nil {
+		n.handler.unreadable = w.blind
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	w.agent, w.stop, w.done = n, stop, make(chan error, 1)
