@@ -15,18 +15,20 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
 const selfSignedFor = 365 * 24 * time.Hour
 
 // SelfSigned returns the serving certificate kept as kubelet.crt and kubelet.key
-// under dir (the kubelet's names), making one for host when there is none, when
-// it does not parse or when less than a day of it is left at now.
+// under dir (the kubelet's names), making one for host and ips when there is none,
+// when it does not parse, when it is for other ones, or when less than a day of it
+// is left at now.
 func SelfSigned(dir, host string, ips []net.IP, now time.Time) (tls.Certificate, error) {
 	crt, key := filepath.Join(dir, "kubelet.crt"), filepath.Join(dir, "kubelet.key")
 	pair, err := tls.LoadX509KeyPair(crt, key)
-	if err == nil && pair.Leaf != nil && now.Add(24*time.Hour).Before(pair.Leaf.NotAfter) && pair.Leaf.VerifyHostname(host) == nil {
+	if err == nil && pair.Leaf != nil && now.Add(24*time.Hour).Before(pair.Leaf.NotAfter) && isFor(pair.Leaf, host, ips) {
 		return pair, nil
 	}
 	if err != nil && errors.Is(err, fs.ErrPermission) {
@@ -47,6 +49,15 @@ func SelfSigned(dir, host string, ips []net.IP, now time.Time) (tls.Certificate,
 		return tls.Certificate{}, fmt.Errorf("write the serving certificate: %w", err)
 	}
 	return tls.X509KeyPair(certPEM, keyPEM)
+}
+
+func isFor(cert *x509.Certificate, host string, ips []net.IP) bool {
+	for _, ip := range ips {
+		if !slices.ContainsFunc(cert.IPAddresses, ip.Equal) {
+			return false
+		}
+	}
+	return cert.VerifyHostname(host) == nil
 }
 
 func selfSigned(host string, ips []net.IP, now time.Time) (certPEM, keyPEM []byte, err error) {

@@ -328,3 +328,16 @@ func ExampleHealthz() {
 	// /healthz/ping 200 ok
 	// /healthz/disk 500 internal server error: disk is full
 }
+
+func TestSelfSignedFollowsTheAddresses(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	for _, ip := range []string{"192.0.2.1", "2001:db8::1", "192.0.2.1"} {
+		pair, err := server.SelfSigned(dir, "node-1", []net.IP{net.ParseIP(ip)}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := pair.Leaf.VerifyHostname(ip); err != nil {
+			t.Errorf("after the node moved to %s: %v", ip, err)
+		}
+	}
+}

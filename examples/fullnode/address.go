@@ -21,7 +21,7 @@ func nodeAddresses(flag string) ([]string, error) {
 			}
 			ips = append(ips, ip.String())
 		}
-		if len(ips) > 2 {
+		if len(ips) > 2 || len(ips) == 2 && isIPv4(ips[0]) == isIPv4(ips[1]) {
 			return nil, fmt.Errorf("--node-ip %s: at most two addresses, one per family", flag)
 		}
 		return ips, nil
@@ -51,3 +51,5 @@ func nodeAddresses(flag string) ([]string, error) {
 		return []string{"127.0.0.1"}, nil
 	}
 }
+
+func isIPv4(ip string) bool { return netip.MustParseAddr(ip).Unmap().Is4() }

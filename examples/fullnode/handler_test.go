@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/criclient/critest"
+	"github.com/kubeletkit/kubeletkit/metrics"
 	"github.com/kubeletkit/kubeletkit/observed"
 	"github.com/kubeletkit/kubeletkit/podsource"
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -679,3 +682,110 @@ func TestTerminalPhaseIsFinal(t *testing.T) {
 
 // errFault is what goes wrong on command.
 var errFault = errors.New("a fault of the test")
+
+// eventually is within for tests on the real clock.
+func eventually(t *testing.T, within time.Duration, what string, cond func() bool) {
+	t.Helper()
+	over := time.After(within)
+	for !cond() {
+		select {
+		case <-over:
+			t.Fatalf("after %v: not %s", within, what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// The files are watched by the kernel, so this story is on the real clock.
+func TestLastGoodVersionOutlivesTheAgentWhileItsFileIsBroken(t *testing.T) {
+	o := fakeOptions(t)
+	o.config.StaticPodPath = t.TempDir()
+	file := filepath.Join(o.config.StaticPodPath, "web.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file+".new~", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new~", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	manifest := "apiVersion: v1\nkind: Pod\nmetadata: {name: web, uid: fixed}\nspec: {containers: [{name: app, image: 'registry.example/web:1'}]}\n"
+	rt := critest.New(critest.Config{Registry: critest.AnyImage})
+	var orphans atomic.Int64
+	// run starts an agent that counts its clean-ups.
+	run := func() (n *node, cleanups *atomic.Int64, stop func()) {
+		t.Helper()
+		n, err := newNode(o, door{runtime: rt, images: rt, events: criEvents(rt)}, metrics.New("node"), testLog(t), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cleanups = &atomic.Int64{}
+		n.handler.hooks.orphaned = func(observed.Pod) { orphans.Add(1) }
+		heard := n.handler.heard
+		n.handler.heard = func() bool {
+			if heard() && n.handler.sweeper.looked() {
+				cleanups.Add(1)
+			}
+			return heard()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- n.Run(ctx) }()
+		return n, cleanups, func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Errorf("Run = %v", err)
+			}
+		}
+	}
+	container := func() string {
+		id, _ := rt.FindContainer("fixed", "app")
+		return id
+	}
+	running := func(n *node) bool {
+		st, _ := n.handler.statuses.Get("fixed")
+		return st.Phase == corev1.PodRunning
+	}
+
+	write(manifest)
+	n, _, stop := run()
+	eventually(t, 10*time.Second, "running", func() bool { return running(n) })
+	id := container()
+	stop()
+
+	write("apiVersion: v1\nkind: Pod\nmetadata: {name: web")
+	n, cleanups, stop := run()
+	eventually(t, 40*time.Second, "cleaned up", func() bool { return cleanups.Load() > 0 })
+	// The loop does one thing after the other: when it has this, it is done with that.
+	other := strings.NewReplacer("web", "other", "fixed", "another").Replace(manifest)
+	if err := os.WriteFile(filepath.Join(o.config.StaticPodPath, "other.yaml"), []byte(other), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, "the other pod running", func() bool { _, ok := n.workers.State("another"); return ok })
+	if n := orphans.Load(); n > 0 {
+		t.Errorf("%d pods were taken for orphans", n)
+	}
+	if c, err := rt.ContainerStatus(t.Context(), id, false); err != nil || c.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		t.Errorf("the container of a manifest that can't be read: %v, %v, want it running", c.GetStatus().GetState(), err)
+	}
+	if _, err := os.Stat(filepath.Join(o.rootDir, "pods", "fixed")); err != nil {
+		t.Errorf("its directory: %v", err)
+	}
+	write(manifest)
+	eventually(t, 20*time.Second, "running", func() bool { return running(n) })
+	if now := container(); now != id {
+		t.Errorf("the mended manifest restarts the container: %.8s became %.8s", id, now)
+	}
+	stop()
+
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	_, _, stop = run()
+	eventually(t, 20*time.Second, "gone", func() bool { return container() == "" })
+	if n := orphans.Load(); n != 1 {
+		t.Errorf("%d orphans were found, want the one whose manifest is gone", n)
+	}
+	stop()
+}
