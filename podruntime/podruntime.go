@@ -38,6 +38,12 @@ type ImageEnsurer interface {
 	EnsureImage(ctx context.Context, pod *corev1.Pod, c *corev1.Container, sandbox *runtimeapi.PodSandboxConfig) (imageRef string, err error)
 }
 
+// ImageForgetter is an optional ability of an [ImageEnsurer]: to drop what it
+// remembers of a pod, such as a back-off.
+type ImageForgetter interface {
+	Forget(pod observed.UID)
+}
+
 // Config needs CRI and Images; everything else has a useful zero value.
 type Config struct {
 	CRI    CRI
@@ -77,6 +83,7 @@ type Runtime struct {
 	cfg         Config
 	maskedPaths []string
 	backoffs    backoffs
+	images      ImageForgetter // nil if Images is none
 }
 
 // New checks cfg. It touches neither the runtime nor the disk.
@@ -106,7 +113,9 @@ func New(cfg Config) (*Runtime, error) {
 		cfg.Log = logr.Discard()
 	}
 	cfg.Hooks.fill()
+	images, _ := cfg.Images.(ImageForgetter)
 	return &Runtime{
+		images:      images,
 		cfg:         cfg,
 		maskedPaths: maskedPaths(),
 		backoffs:    backoffs{initial: cfg.BackoffInitial, limit: cfg.BackoffMax},
@@ -133,7 +142,12 @@ func (h *Hooks) fill() {
 }
 
 // ForgetPod drops what is remembered of a pod. Call it when the pod is gone.
-func (r *Runtime) ForgetPod(uid observed.UID) { r.backoffs.forget(uid) }
+func (r *Runtime) ForgetPod(uid observed.UID) {
+	r.backoffs.forget(uid)
+	if r.images != nil {
+		r.images.Forget(uid)
+	}
+}
 
 // Backoff answers why a container is not restarted: it waits until the given
 // time, because its crash-loop delay has grown to delay. A zero until means that

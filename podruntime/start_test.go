@@ -424,3 +424,15 @@ func TestNewChecksItsConfig(t *testing.T) {
 }
 
 type stubImages struct{ podruntime.ImageEnsurer }
+
+func TestAForgottenPodIsNotHeldBackByItsEarlierLife(t *testing.T) {
+	n := newNode(t)
+	n.rt.FailNext("PullImage", errors.New("no such host"))
+	p := pod("Always", "a")
+	n.sync(t.Context(), p) //nolint:errcheck // the pull fails, as it should
+	n.r.ForgetPod(observed.UID(p.UID))
+	if _, _, err := n.sync(t.Context(), p); err != nil {
+		t.Errorf("error = %v, want a new pull", err)
+	}
+	n.wantRunning(p, "a#0")
+}

@@ -17,8 +17,8 @@ type Parts struct {
 }
 
 // Routes mounts parts under the kubelet's paths. The handler answers 404 to any
-// other path and never echoes one: the label of a metric or a log line must not
-// come from a stranger's request.
+// other path, and puts no path into a metric's label or a log line: those must
+// not come from a stranger's request.
 func Routes(p Parts) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", orMissing(p.Healthz))

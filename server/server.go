@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -52,6 +53,7 @@ type Server struct {
 		addrs map[string]net.Addr
 	}
 	open chan struct{} // closed when every listener is bound
+	ran  atomic.Bool
 }
 
 // New checks cfg. It opens nothing.
@@ -94,10 +96,13 @@ func (s *Server) Addr(ctx context.Context, name string) (net.Addr, error) {
 	return a, nil
 }
 
-// Run binds every address, then serves until ctx ends. An address that can't be
+// Run binds every address, then serves until ctx ends. It may be called once. An address that can't be
 // bound is an error and nothing is served: another node agent holds the port,
 // and two agents on one node would undo each other's work.
 func (s *Server) Run(ctx context.Context) error {
+	if s.ran.Swap(true) {
+		return errors.New("server: Run was called before")
+	}
 	bound, err := s.bind(ctx)
 	if err != nil {
 		return err

@@ -39,18 +39,19 @@ import (
 
 // The fits: what one room asks for, another one has.
 var (
-	_ pleg.Runtime            = (*criclient.Observer)(nil)
-	_ podworkers.Observer     = (*pleg.Generator)(nil)
-	_ podworkers.Syncer       = (*podsync.Syncer)(nil)
-	_ podsync.Runtime         = (*podruntime.Runtime)(nil)
-	_ podsync.Volumes         = (*volume.Volumes)(nil)
-	_ podsync.Statuses        = (*status.Store)(nil)
-	_ podruntime.ImageEnsurer = (*imagepull.Puller)(nil)
-	_ containergc.Remover     = (*podruntime.Runtime)(nil)
-	_ containergc.Lister      = (*criclient.Observer)(nil)
-	_ syncloop.SyncHandler    = (*handler)(nil)
-	_ syncloop.ExitHandler    = (*handler)(nil)
-	_ server.PodLister        = (*handler)(nil)
+	_ pleg.Runtime              = (*criclient.Observer)(nil)
+	_ podworkers.Observer       = (*pleg.Generator)(nil)
+	_ podworkers.Syncer         = (*podsync.Syncer)(nil)
+	_ podsync.Runtime           = (*podruntime.Runtime)(nil)
+	_ podsync.Volumes           = (*volume.Volumes)(nil)
+	_ podsync.Statuses          = (*status.Store)(nil)
+	_ podruntime.ImageEnsurer   = (*imagepull.Puller)(nil)
+	_ podruntime.ImageForgetter = (*imagepull.Puller)(nil)
+	_ containergc.Remover       = (*podruntime.Runtime)(nil)
+	_ containergc.Lister        = (*criclient.Observer)(nil)
+	_ syncloop.SyncHandler      = (*handler)(nil)
+	_ syncloop.ExitHandler      = (*handler)(nil)
+	_ server.PodLister          = (*handler)(nil)
 )
 
 // door is how the node reaches a container runtime.

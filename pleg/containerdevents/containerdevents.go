@@ -142,8 +142,11 @@ func (s *Source) follow(ctx context.Context, cancel func(), events eventsapi.Eve
 				continue
 			}
 			mark(pleg.Mark{Container: h.container})
-			if h.ended {
+			switch {
+			case h.ended:
 				again.add(h.container, h.step, time.Now())
+			case h.gone: // nothing more can come of it, and soon nobody knows the ID
+				again.drop(h.container)
 			}
 		case <-again.timer():
 			for _, id := range again.due(time.Now()) {

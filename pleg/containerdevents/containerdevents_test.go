@@ -196,6 +196,7 @@ func TestEndsAreRepeated(t *testing.T) {
 	}
 	exit := envelope(t, "k8s.io", "/tasks/exit", &apievents.TaskExit{ContainerID: "c1", ID: "c1"})
 	deleted := envelope(t, "k8s.io", "/tasks/delete", &apievents.TaskDelete{ContainerID: "c1"})
+	removed := envelope(t, "k8s.io", "/containers/delete", &apievents.ContainerDelete{ID: "c1"})
 	for _, tt := range []struct {
 		name   string
 		events []*types.Envelope // 50 ms apart
@@ -204,6 +205,7 @@ func TestEndsAreRepeated(t *testing.T) {
 		{"an exit", []*types.Envelope{exit}, ms(0, 100, 1000, 5000)},
 		{"a task's removal", []*types.Envelope{deleted}, ms(0, 10, 40, 100, 200, 1100, 5100)},
 		{"both, the second replaces the first", []*types.Envelope{exit, deleted}, ms(0, 50, 60, 90, 150, 250, 1150, 5150)},
+		{"the container's removal ends it: nobody knows the ID any more", []*types.Envelope{exit, removed}, ms(0, 50)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			// The server's side is a pipe in the bubble, so a second takes no time.

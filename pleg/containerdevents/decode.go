@@ -24,12 +24,13 @@ func filters(namespace string) []string {
 	return all
 }
 
-// hint is what an event tells: where to look, and whether a task ended, which the
-// CRI plugin needs a while to tell too. The zero value is of no interest.
+// hint is what an event tells: where to look, whether a task ended, which the CRI
+// plugin needs a while to tell too, and whether the container is removed. The zero value is of no interest.
 type hint struct {
 	container observed.ContainerID
 	ended     bool
 	step      int // of pauses; when ended
+	gone      bool
 }
 
 // decode reads the events of [filters]; others are of no interest. An exec has
@@ -69,7 +70,7 @@ func decode(e *types.Envelope) (hint, error) {
 	case "containerd.events.ContainerDelete":
 		var m apievents.ContainerDelete
 		read(&m)
-		h = hint{container: observed.ContainerID(m.ID)}
+		h = hint{container: observed.ContainerID(m.ID), gone: true}
 	}
 	if err != nil {
 		return hint{}, fmt.Errorf("read %s: %w", kind, err)

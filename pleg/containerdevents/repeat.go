@@ -34,10 +34,15 @@ type repeat struct {
 
 // add replaces what is still to come of an earlier event of the same task.
 func (r *repeats) add(id observed.ContainerID, step int, now time.Time) {
+	r.drop(id)
+	r.steps[step] = append(r.steps[step], repeat{id: id, at: now.Add(pauses[step])})
+}
+
+// drop ends the repetitions for a container.
+func (r *repeats) drop(id observed.ContainerID) {
 	for i := range r.steps {
 		r.steps[i] = slices.DeleteFunc(r.steps[i], func(other repeat) bool { return other.id == id })
 	}
-	r.steps[step] = append(r.steps[step], repeat{id: id, at: now.Add(pauses[step])})
 }
 
 // timer fires when the next repetition is due; it is nil when there is none.
