@@ -36,7 +36,7 @@ func (d *decision) initContainers(id observed.SandboxID) bool {
 		case later && !sidecar:
 			continue
 		case sidecar:
-			next, restart := d.sidecar(&c, seen, later)
+			next, restart := d.sidecar(&c, seen)
 			initialised = initialised || next && i == len(init)-1
 			if next && !later && i < len(init)-1 {
 				start = append(start, i+1)
@@ -119,7 +119,7 @@ func (d *decision) initContainer(c *corev1.Container, seen observed.Container) (
 
 // sidecar judges one sidecar. next: it has started, what comes after it may
 // start. A sidecar restarts whatever its exit code and the pod's policy are.
-func (d *decision) sidecar(c *corev1.Container, seen observed.Container, later bool) (next, restart bool) {
+func (d *decision) sidecar(c *corev1.Container, seen observed.Container) (next, restart bool) {
 	switch seen.State {
 	case observed.Created, observed.Exited:
 		return false, true

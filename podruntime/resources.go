@@ -113,11 +113,6 @@ func burstableScore(request, nodeMemory int64) int64 {
 // billion up are reserved for the system.
 func isNodeCritical(pod *corev1.Pod) bool {
 	critical := pod.Spec.Priority != nil && *pod.Spec.Priority >= 2_000_000_000 ||
-		isStatic(pod)
+		podspec.IsStatic(pod)
 	return critical && pod.Spec.PriorityClassName == "system-node-critical"
-}
-
-func isStatic(pod *corev1.Pod) bool {
-	source, ok := pod.Annotations["kubernetes.io/config.source"]
-	return ok && source != "api"
 }

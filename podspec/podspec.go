@@ -32,32 +32,17 @@ func (k Kind) String() string {
 	}
 }
 
-// FieldPath is where events about the named container point.
-func (k Kind) FieldPath(name string) string {
-	switch k {
-	case Init:
-		return "spec.initContainers{" + name + "}"
-	case Ephemeral:
-		return "spec.ephemeralContainers{" + name + "}"
-	default:
-		return "spec.containers{" + name + "}"
-	}
-}
-
 // IsSidecar reports whether an init container is a sidecar (KEP-753): one with
 // restartPolicy Always. It says nothing useful about a regular container.
 func IsSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// HasSidecar reports whether any init container of the pod is a sidecar.
-func HasSidecar(pod *corev1.Pod) bool {
-	for i := range pod.Spec.InitContainers {
-		if IsSidecar(&pod.Spec.InitContainers[i]) {
-			return true
-		}
-	}
-	return false
+// IsStatic reports whether the pod came from another source than the API server.
+// The annotation is the kubelet's, and podsource gives it.
+func IsStatic(pod *corev1.Pod) bool {
+	source, ok := pod.Annotations["kubernetes.io/config.source"]
+	return ok && source != "api"
 }
 
 // All yields every container of the pod: init containers, regular ones and then
@@ -108,7 +93,7 @@ func MayRestart(pod *corev1.Pod, c *corev1.Container, exitCode int32) bool {
 	if c.RestartPolicy == nil {
 		return policyRestarts(string(pod.Spec.RestartPolicy), exitCode)
 	}
-	if rule, ok := MatchingRule(c, exitCode); ok {
+	if rule, ok := matchingRule(c, exitCode); ok {
 		switch rule.Action {
 		case corev1.ContainerRestartRuleActionRestart,
 			corev1.ContainerRestartRuleActionRestartAllContainers:
@@ -118,8 +103,8 @@ func MayRestart(pod *corev1.Pod, c *corev1.Container, exitCode int32) bool {
 	return policyRestarts(string(*c.RestartPolicy), exitCode)
 }
 
-// MatchingRule returns the first restart policy rule that names exitCode.
-func MatchingRule(c *corev1.Container, exitCode int32) (corev1.ContainerRestartRule, bool) {
+// matchingRule returns the first restart policy rule that names exitCode.
+func matchingRule(c *corev1.Container, exitCode int32) (corev1.ContainerRestartRule, bool) {
 	for _, rule := range c.RestartPolicyRules {
 		if rule.ExitCodes == nil {
 			continue

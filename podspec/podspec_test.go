@@ -193,9 +193,9 @@ func TestAllAndFind(t *testing.T) {
 	}}
 	var got []string
 	for c, kind := range podspec.All(pod) {
-		got = append(got, kind.FieldPath(c.Name))
+		got = append(got, kind.String()+"/"+c.Name)
 	}
-	want := "spec.initContainers{init} spec.initContainers{side} spec.containers{app} spec.ephemeralContainers{debug}"
+	want := "init_container/init init_container/side container/app ephemeral_container/debug"
 	if s := strings.Join(got, " "); s != want {
 		t.Errorf("All = %s\nwant  %s", s, want)
 	}
@@ -208,8 +208,21 @@ func TestAllAndFind(t *testing.T) {
 	if _, _, ok := podspec.Find(pod, "nobody"); ok {
 		t.Error("Find(nobody) found something")
 	}
-	if !podspec.HasSidecar(pod) || podspec.IsSidecar(&pod.Spec.InitContainers[0]) {
+	if !podspec.IsSidecar(&pod.Spec.InitContainers[1]) || podspec.IsSidecar(&pod.Spec.InitContainers[0]) {
 		t.Error("only the second init container is a sidecar")
+	}
+}
+
+func TestIsStatic(t *testing.T) {
+	for source, want := range map[string]bool{"file": true, "http": true, "api": false} {
+		pod := &corev1.Pod{}
+		pod.Annotations = map[string]string{"kubernetes.io/config.source": source}
+		if got := podspec.IsStatic(pod); got != want {
+			t.Errorf("IsStatic of a pod from %s = %v, want %v", source, got, want)
+		}
+	}
+	if podspec.IsStatic(&corev1.Pod{}) {
+		t.Error("a pod that does not say where it is from is static")
 	}
 }
 

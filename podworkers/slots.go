@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/observed"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 // slots holds, per name, the pod that has the name and behind it those that wait
@@ -35,16 +36,9 @@ func (s slots) leave(name string, uid observed.UID) (next observed.UID, passed b
 	return queue[0], i == 0
 }
 
-// sourceAnnotation is where the kubelet notes the source that a pod came from.
-const sourceAnnotation = "kubernetes.io/config.source"
-
 // staticName gives static pods, those from a file or from HTTP, a slot by full
 // name. Their UID follows their content, so an edited manifest is a new pod of
 // the same name, and ports and host paths are the old one's until it has ended.
 func staticName(pod *corev1.Pod) (string, bool) {
-	source, ok := pod.Annotations[sourceAnnotation]
-	if !ok || source == "api" {
-		return "", false
-	}
-	return pod.Name + "_" + pod.Namespace, true
+	return pod.Name + "_" + pod.Namespace, podspec.IsStatic(pod)
 }

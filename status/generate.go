@@ -121,10 +121,3 @@ func startTime(in *Input) *metav1.Time {
 	now := metav1.NewTime(in.Now)
 	return &now
 }
-
-// isStatic tells a pod that does not come from the API server by the annotation
-// that the kubelet and podsource give it.
-func isStatic(pod *corev1.Pod) bool {
-	source, ok := pod.Annotations["kubernetes.io/config.source"]
-	return ok && source != "api"
-}

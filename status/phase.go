@@ -26,7 +26,7 @@ func phase(in *Input, st *corev1.PodStatus) corev1.PodPhase {
 		return corev1.PodRunning
 	case t.stopped == 0:
 		return corev1.PodPending
-	case t.again > 0 && !(in.Terminal && !isStatic(in.Pod)):
+	case t.again > 0 && !(in.Terminal && !podspec.IsStatic(in.Pod)):
 		return corev1.PodRunning
 	case t.failed > 0:
 		return corev1.PodFailed

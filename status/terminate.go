@@ -43,7 +43,7 @@ func Terminate(pod *corev1.Pod, st corev1.PodStatus, now time.Time) corev1.PodSt
 	for i := range lastStarted(&st) {
 		endForSure(&st.InitContainerStatuses[i])
 	}
-	if !isStatic(pod) && !IsTerminal(st.Phase) {
+	if !podspec.IsStatic(pod) && !IsTerminal(st.Phase) {
 		st.Phase = corev1.PodFailed
 	}
 	ready := containersReady(pod, &st)
