@@ -42,7 +42,7 @@ func (l life) apply(u Update, spec *corev1.Pod) (life, effect) {
 		l.deleted = l.deleted || u.Pod.DeletionTimestamp != nil
 	}
 	switch {
-	case l.phase > Syncing && u.Type == Create,
+	case l.phase > Syncing && u.Type == Create && !u.ends(),
 		l.orphan && u.Pod != nil && !u.ends():
 		// The UID is wanted again while its life ends. An end is not taken back;
 		// the next life begins when this one is over.

@@ -86,6 +86,14 @@ func TestLifeApply(t *testing.T) {
 			stopping, Update{Type: Create, Pod: specWith(30)},
 			with(stopping, func(l *life) { l.restart = true }), effect{moot: true},
 		},
+		"a create that brings the end of the pod asks for no other life": {
+			stopping, Update{Type: Create, Pod: specWith(30, deletion(30))},
+			with(stopping, func(l *life) { l.deleted = true }), effect{work: true},
+		},
+		"nor does a second find in the runtime": {
+			life{phase: Stopping, touched: true, grace: 30}, Update{Orphan: observed.Pod{UID: "a"}},
+			life{phase: Stopping, touched: true, deleted: true, grace: 30, explicit: true}, effect{work: true},
+		},
 		"after the end only another life can be asked for": {
 			life{phase: Finished, grace: 1}, Update{Type: Kill, Pod: specWith(30)},
 			life{phase: Finished, grace: 1}, effect{moot: true},
