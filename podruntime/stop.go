@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -26,8 +27,9 @@ const leastGrace = 2
 //
 // pod may be nil for a pod that only the runtime knows; the containers carry
 // their grace period themselves. grace, in seconds, replaces every other one.
-// When ctx ends, StopPod returns at once and leaves the sandboxes alone, since
-// stopping those grants no grace; call it again, with a shorter grace if need be.
+// When ctx ends, or the runtime goes away under a container's grace period, StopPod
+// returns at once and leaves the sandboxes alone, since stopping those grants no
+// grace; call it again, with a shorter grace if need be.
 func (r *Runtime) StopPod(ctx context.Context, pod *corev1.Pod, seen observed.Pod, grace *int64) error {
 	if !seen.Exists() {
 		return nil
@@ -50,6 +52,9 @@ func (r *Runtime) StopPod(ctx context.Context, pod *corev1.Pod, seen observed.Po
 	wg.Wait()
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("stop pod %s/%s: %w", seen.Namespace, seen.Name, err)
+	}
+	if slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, criclient.ErrUnavailable) }) {
+		return errors.Join(errs...)
 	}
 	for i, s := range seen.Sandboxes {
 		wg.Go(func() {

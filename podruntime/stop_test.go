@@ -9,9 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/criclient"
 	"github.com/kubeletkit/kubeletkit/criclient/critest"
 	"github.com/kubeletkit/kubeletkit/observed"
 	"github.com/kubeletkit/kubeletkit/podruntime"
@@ -108,6 +111,31 @@ func TestASidecarWaitsForNobodyWhoDoesNotRun(t *testing.T) {
 		start := time.Now()
 		if err := n.r.StopPod(t.Context(), p, n.see(p), nil); err != nil || time.Since(start) > time.Second {
 			t.Errorf("StopPod = %v after %v", err, time.Since(start))
+		}
+	})
+}
+
+// A runtime that restarts fails the call and may be back for the next one, which
+// would kill at once.
+func TestARuntimeThatGoesAwayTakesNoGraceAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, p := sidecars(t, map[string]time.Duration{"a": 10 * time.Second}, 30)
+		n.rt.Inject(critest.Fault{Method: "StopContainer", Container: "a", Err: status.Error(codes.Unavailable, "transport is closing"), Times: 1})
+		if err := n.r.StopPod(t.Context(), p, n.see(p), nil); !errors.Is(err, criclient.ErrUnavailable) {
+			t.Errorf("StopPod = %v, want ErrUnavailable", err)
+		}
+		if got := n.see(p); !got.HasReadySandbox() {
+			t.Errorf("the sandbox was stopped: %+v", got)
+		}
+		start := time.Now()
+		if err := n.r.StopPod(t.Context(), p, n.see(p), nil); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start).Round(time.Second); took != 10*time.Second {
+			t.Errorf("took %v, want the 10s that the container needs", took)
+		}
+		if c, _ := n.see(p).Container("a"); c.ExitCode == 137 {
+			t.Error("the container was killed")
 		}
 	})
 }
