@@ -15,13 +15,22 @@ import (
 
 const dirMode = 0o750
 
-func (s *Syncer) podDir(uid observed.UID) string {
-	return filepath.Join(s.cfg.RootDir, "pods", string(uid))
+// podDir refuses a UID that is not one plain directory name: a static pod's comes
+// from its manifest.
+func (s *Syncer) podDir(uid observed.UID) (string, error) {
+	name := string(uid)
+	if !filepath.IsLocal(name) || filepath.Base(name) != name || name == "." {
+		return "", fmt.Errorf("pod UID %q cannot be the name of a directory", name)
+	}
+	return filepath.Join(s.cfg.RootDir, "pods", name), nil
 }
 
 // makeDirs makes the directories that every pod has, as the kubelet lays them out.
 func (s *Syncer) makeDirs(pod *corev1.Pod) error {
-	dir := s.podDir(observed.UID(pod.UID))
+	dir, err := s.podDir(observed.UID(pod.UID))
+	if err != nil {
+		return fmt.Errorf("make the directories of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
 	for _, sub := range []string{"volumes", "plugins", "containers"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), dirMode); err != nil {
 			return fmt.Errorf("make the directories of pod %s/%s: %w", pod.Namespace, pod.Name, err)
@@ -53,8 +62,9 @@ func (s *Syncer) Dirs() ([]observed.UID, error) {
 // volumes, its directory, what was reported of it. Ask podworkers first. It can
 // be called again after an error, and for a pod that is not known.
 func (s *Syncer) Forget(ctx context.Context, uid observed.UID) error {
-	if !filepath.IsLocal(string(uid)) || filepath.Base(string(uid)) != string(uid) {
-		return fmt.Errorf("forget pod %q: not a pod UID", uid)
+	dir, err := s.podDir(uid)
+	if err != nil {
+		return fmt.Errorf("forget a pod: %w", err)
 	}
 	if err := s.cfg.Volumes.TearDown(ctx, uid); err != nil {
 		return fmt.Errorf("forget pod %s: tear down volumes: %w", uid, err)
@@ -69,11 +79,11 @@ func (s *Syncer) Forget(ctx context.Context, uid observed.UID) error {
 	// Volumes are gone, so what is left is files of our own. A mount below it
 	// would be somebody's data: the volume room has refused in that case.
 	for _, sub := range []string{"containers", "plugins", "volumes"} {
-		if err := os.RemoveAll(filepath.Join(s.podDir(uid), sub)); err != nil {
+		if err := os.RemoveAll(filepath.Join(dir, sub)); err != nil {
 			return fmt.Errorf("forget pod %s: %w", uid, err)
 		}
 	}
-	if err := os.Remove(s.podDir(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forget pod %s: %w (look at what is left there and remove it)", uid, err)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -182,6 +183,19 @@ func TestForgetStaysInsideThePodsDirectory(t *testing.T) {
 			t.Errorf("Forget(%q) succeeded", uid)
 		}
 	}
+}
+
+func TestAHostileUIDMakesNoDirectory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, pod := newWorld(t), newPod(corev1.RestartPolicyAlways)
+		pod.UID = "../escaped"
+		if done, err := w.pass(pod); done || err == nil {
+			t.Errorf("SyncPod = %v, %v, want an error", done, err)
+		}
+		if _, err := os.Stat(filepath.Join(w.root, "escaped")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a directory outside of pods was made: %v", err)
+		}
+	})
 }
 
 func TestTheTerminationMessageOfTheContainerIsReported(t *testing.T) {

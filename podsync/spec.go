@@ -46,12 +46,7 @@ func (s *Syncer) containerSpec(pod *corev1.Pod, start podruntime.Start, volumes 
 		if !ok {
 			return spec, fmt.Errorf("container %s mounts volume %q, which is not set up", c.Name, m.Name)
 		}
-		at := m.MountPath
-		if !filepath.IsAbs(at) {
-			// The API allows it, a runtime does not: it means below the root.
-			at = "/" + at
-		}
-		spec.Mounts = append(spec.Mounts, podruntime.Mount{ContainerPath: at, HostPath: host, ReadOnly: m.ReadOnly})
+		spec.Mounts = append(spec.Mounts, podruntime.Mount{ContainerPath: m.MountPath, HostPath: host, ReadOnly: m.ReadOnly})
 	}
 	if c.TerminationMessagePath != "" {
 		file, err := s.terminationLog(pod, c.Name)
@@ -66,7 +61,11 @@ func (s *Syncer) containerSpec(pod *corev1.Pod, start podruntime.Start, volumes 
 // terminationLog makes an empty file, one per start, that any user of the
 // container may write to.
 func (s *Syncer) terminationLog(pod *corev1.Pod, container string) (string, error) {
-	dir := filepath.Join(s.podDir(observed.UID(pod.UID)), "containers", container)
+	dir, err := s.podDir(observed.UID(pod.UID))
+	if err != nil {
+		return "", err
+	}
+	dir = filepath.Join(dir, "containers", container)
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return "", fmt.Errorf("make the directory for the termination message of container %s: %w", container, err)
 	}

@@ -18,18 +18,6 @@ import (
 // below the pod's volumes nothing is removed and the error wraps [ErrMounted].
 // A pod without volumes is no error, so TearDown can be repeated at any point.
 func (v *Volumes) TearDown(ctx context.Context, uid observed.UID) error {
-	// Markers first: a half-removed emptyDir must not look ready.
-	return v.remove(ctx, uid, "plugins", "volumes")
-}
-
-// RemovePodDir takes down the pod's volumes and then removes its whole
-// directory, with what other rooms left in it. It is the end of a released pod
-// and of an orphan found through [Volumes.PodDirs].
-func (v *Volumes) RemovePodDir(ctx context.Context, uid observed.UID) error {
-	return v.remove(ctx, uid, "plugins", "volumes", "")
-}
-
-func (v *Volumes) remove(ctx context.Context, uid observed.UID, parts ...string) error {
 	if err := checkName(string(uid)); err != nil {
 		return fmt.Errorf("take down volumes: pod UID %w", err)
 	}
@@ -60,7 +48,8 @@ func (v *Volumes) remove(ctx context.Context, uid observed.UID, parts ...string)
 	if err := v.checkMounts(uid); err != nil {
 		return err
 	}
-	for _, part := range parts {
+	// Markers first: a half-removed emptyDir must not look ready.
+	for _, part := range []string{"plugins", "volumes"} {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("take down volumes of pod %s: %w", uid, err)
 		}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -136,25 +134,6 @@ func mountedVolumes(pod *corev1.Pod) map[string]bool {
 		add(c.VolumeMounts)
 	}
 	return names
-}
-
-// PodDirs returns the UIDs that have a directory under <root>/pods, wanted or
-// not. The caller compares them with the pods it knows to find orphans.
-func (v *Volumes) PodDirs() ([]observed.UID, error) {
-	entries, err := os.ReadDir(v.pods)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list pod directories: %w", err)
-	}
-	var uids []observed.UID
-	for _, e := range entries {
-		if e.IsDir() {
-			uids = append(uids, observed.UID(e.Name()))
-		}
-	}
-	return uids, nil
 }
 
 // checkName refuses what would not be one plain directory entry. A static pod's

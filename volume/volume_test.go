@@ -212,8 +212,8 @@ func TestHostileNamesStayInside(t *testing.T) {
 		if _, err := v.SetUp(t.Context(), podWith(uid, emptyDir("v"))); err == nil {
 			t.Errorf("SetUp accepted the UID %q", uid)
 		}
-		if err := v.RemovePodDir(t.Context(), observed.UID(uid)); err == nil {
-			t.Errorf("RemovePodDir accepted the UID %q", uid)
+		if err := v.TearDown(t.Context(), observed.UID(uid)); err == nil {
+			t.Errorf("TearDown accepted the UID %q", uid)
 		}
 	}
 	if _, err := v.SetUp(t.Context(), podWith("u1", emptyDir("../../v"))); err == nil {
@@ -230,8 +230,8 @@ func TestHostileNamesStayInside(t *testing.T) {
 	if _, err := v.SetUp(t.Context(), podWith("u2", emptyDir("v"))); err == nil {
 		t.Error("SetUp followed a symlink out of the root")
 	}
-	if err := v.RemovePodDir(t.Context(), "u2"); err == nil {
-		t.Error("RemovePodDir took a symlink for a pod directory")
+	if err := v.TearDown(t.Context(), "u2"); err == nil {
+		t.Error("TearDown took a symlink for a pod directory")
 	}
 	if left, _ := os.ReadDir(outside); len(left) != 0 {
 		t.Errorf("outside has %v", left)
@@ -270,22 +270,10 @@ func TestTearDownRemovesOnlyWhatIsOurs(t *testing.T) {
 			t.Errorf("TearDown took more than its own: %v", err)
 		}
 	}
-	if uids, err := v.PodDirs(); err != nil || len(uids) != 1 || uids[0] != "u1" {
-		t.Errorf("PodDirs = %v, %v; want u1", uids, err)
-	}
-	if err := v.RemovePodDir(t.Context(), "u1"); err != nil {
-		t.Fatal(err)
-	}
-	if uids, err := v.PodDirs(); err != nil || len(uids) != 0 {
-		t.Errorf("PodDirs = %v, %v; want none", uids, err)
-	}
 }
 
 func TestNothingThereIsNoError(t *testing.T) {
 	v, _ := newVolumes(t)
-	if uids, err := v.PodDirs(); uids != nil || err != nil {
-		t.Errorf("PodDirs = %v, %v", uids, err)
-	}
 	if err := v.TearDown(t.Context(), "unknown"); err != nil {
 		t.Errorf("TearDown = %v", err)
 	}
@@ -335,14 +323,10 @@ func ExampleVolumes() {
 	}
 	paths, err := v.SetUp(context.Background(), pod)
 	fmt.Println(strings.TrimPrefix(paths["cache"], root), err)
-	uids, _ := v.PodDirs()
-	fmt.Println(uids)
-	fmt.Println(v.RemovePodDir(context.Background(), "0a1b"))
-	uids, _ = v.PodDirs()
-	fmt.Println(uids)
+	err = v.TearDown(context.Background(), "0a1b")
+	_, gone := os.Stat(paths["cache"])
+	fmt.Println(err, errors.Is(gone, os.ErrNotExist))
 	// Output:
 	// /pods/0a1b/volumes/kubernetes.io~empty-dir/cache <nil>
-	// [0a1b]
-	// <nil>
-	// []
+	// <nil> true
 }
