@@ -186,7 +186,9 @@ func (s *Syncer) converge(ctx context.Context, pod *corev1.Pod, seen observed.Po
 			return err
 		}
 		if mounts, err = s.cfg.Volumes.SetUp(ctx, pod); err != nil {
-			s.cfg.Hooks.Event(pod, corev1.EventTypeWarning, "FailedMount", "Unable to attach or mount volumes: "+err.Error())
+			if ctx.Err() == nil { // else nobody waits for them any more
+				s.cfg.Hooks.Event(pod, corev1.EventTypeWarning, "FailedMount", "Unable to attach or mount volumes: "+err.Error())
+			}
 			return fmt.Errorf("set up volumes: %w", err)
 		}
 		if len(mounts) > 0 {

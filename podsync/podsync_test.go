@@ -185,6 +185,24 @@ func TestForgetStaysInsideThePodsDirectory(t *testing.T) {
 	}
 }
 
+func TestACallThatIsTakenBackIsNoFailureOfThePod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, pod := newWorld(t), newPod(corev1.RestartPolicyAlways)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := w.syncer.SyncPod(over, pod, w.look(pod)); !errors.Is(err, context.Canceled) {
+			t.Errorf("SyncPod = %v, want the context's error", err)
+		}
+		w.passes(pod, 2)
+		if err := w.syncer.StopPod(over, pod, w.look(pod), nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("StopPod = %v, want the context's error", err)
+		}
+		if len(w.events) > 0 {
+			t.Errorf("events: %v", w.events)
+		}
+	})
+}
+
 func TestAHostileUIDMakesNoDirectory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, pod := newWorld(t), newPod(corev1.RestartPolicyAlways)

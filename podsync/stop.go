@@ -23,7 +23,7 @@ func (s *Syncer) StopPod(ctx context.Context, pod *corev1.Pod, seen observed.Pod
 		}
 	}
 	if err := s.cfg.Runtime.StopPod(ctx, pod, seen, grace); err != nil {
-		if pod != nil {
+		if pod != nil && ctx.Err() == nil { // else a stop with less grace follows
 			s.cfg.Hooks.Event(pod, corev1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
 		}
 		return err

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,8 +14,10 @@ import (
 )
 
 // setUpHostPath checks that the path is what the pod says it is, each time.
-// Symlinks are followed: the node's administrator may move things.
-func setUpHostPath(src *corev1.HostPathVolumeSource) (string, error) {
+// Symlinks are followed: the node's administrator may move things. A path on a
+// dead network file system answers nobody, so a check is left behind when ctx
+// ends: the pod has to be stopped all the same.
+func (v *Volumes) setUpHostPath(ctx context.Context, src *corev1.HostPathVolumeSource) (string, error) {
 	if !filepath.IsAbs(src.Path) {
 		return "", fmt.Errorf("hostPath.path is %q, want an absolute path", src.Path)
 	}
@@ -25,16 +28,21 @@ func setUpHostPath(src *corev1.HostPathVolumeSource) (string, error) {
 	if src.Type != nil {
 		kind = *src.Type
 	}
-	if err := checkHostPath(src.Path, kind); err != nil {
-		return "", err
+	if kind == corev1.HostPathUnset {
+		return src.Path, nil // no check; the runtime creates a directory if need be
 	}
-	return src.Path, nil
+	checked := make(chan error, 1)
+	go func() { checked <- v.check(src.Path, kind) }()
+	select {
+	case err := <-checked:
+		return src.Path, err
+	case <-ctx.Done():
+		return "", fmt.Errorf("check hostPath %s, which does not answer (is its file system mounted and alive?): %w", src.Path, ctx.Err())
+	}
 }
 
 func checkHostPath(path string, kind corev1.HostPathType) error {
 	switch kind {
-	case corev1.HostPathUnset:
-		return nil // no check; the runtime creates a directory if need be
 	case corev1.HostPathDirectoryOrCreate, corev1.HostPathFileOrCreate, corev1.HostPathDirectory,
 		corev1.HostPathFile, corev1.HostPathSocket, corev1.HostPathCharDev, corev1.HostPathBlockDev:
 	default:

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -47,5 +48,33 @@ func TestNothingIsRemovedUnderAMount(t *testing.T) {
 	v.mounts = mountsBelow
 	if err := v.TearDown(t.Context(), "u1"); err != nil {
 		t.Errorf("TearDown after the unmount = %v", err)
+	}
+}
+
+// A hostPath on a dead network file system must not keep its pod from ending.
+func TestAHostPathThatHangsHoldsNobody(t *testing.T) {
+	v, err := New(Config{RootDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := make(chan struct{})
+	defer close(dead)
+	ctx, cancel := context.WithCancel(t.Context())
+	v.check = func(string, corev1.HostPathType) error {
+		cancel()
+		<-dead
+		return nil
+	}
+	pod := &corev1.Pod{}
+	pod.UID, pod.Name, pod.Namespace = "u1", "web", "default"
+	kind := corev1.HostPathDirectory
+	pod.Spec.Volumes = []corev1.Volume{{Name: "nfs", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/mnt/nfs", Type: &kind}}}}
+	pod.Spec.Containers = []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "nfs"}}}}
+	_, err = v.SetUp(ctx, pod)
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "/mnt/nfs") {
+		t.Errorf("SetUp = %v, want the context's error with the path", err)
+	}
+	if err := v.TearDown(t.Context(), "u1"); err != nil {
+		t.Errorf("TearDown = %v", err)
 	}
 }

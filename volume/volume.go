@@ -48,7 +48,8 @@ type Config struct {
 type Volumes struct {
 	pods   string // <root>/pods
 	log    logr.Logger
-	mounts func(dir string) ([]string, error) // mountsBelow
+	mounts func(dir string) ([]string, error)                // mountsBelow
+	check  func(path string, kind corev1.HostPathType) error // checkHostPath
 	turns  turns
 }
 
@@ -60,7 +61,7 @@ func New(cfg Config) (*Volumes, error) {
 	if cfg.Log.GetSink() == nil {
 		cfg.Log = logr.Discard()
 	}
-	return &Volumes{pods: filepath.Join(cfg.RootDir, "pods"), log: cfg.Log, mounts: mountsBelow}, nil
+	return &Volumes{pods: filepath.Join(cfg.RootDir, "pods"), log: cfg.Log, mounts: mountsBelow, check: checkHostPath}, nil
 }
 
 // SetUp makes the volumes that some container of pod mounts and returns their
@@ -89,7 +90,7 @@ func (v *Volumes) SetUp(ctx context.Context, pod *corev1.Pod) (map[string]string
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		path, err := v.setUp(uid, vol)
+		path, err := v.setUp(ctx, uid, vol)
 		if err != nil {
 			errs = append(errs, &Error{Pod: pod.Namespace + "/" + pod.Name, Volume: vol.Name, Err: err})
 			continue
@@ -102,10 +103,10 @@ func (v *Volumes) SetUp(ctx context.Context, pod *corev1.Pod) (map[string]string
 	return paths, nil
 }
 
-func (v *Volumes) setUp(uid observed.UID, vol *corev1.Volume) (string, error) {
+func (v *Volumes) setUp(ctx context.Context, uid observed.UID, vol *corev1.Volume) (string, error) {
 	switch {
 	case vol.HostPath != nil:
-		return setUpHostPath(vol.HostPath)
+		return v.setUpHostPath(ctx, vol.HostPath)
 	case vol.EmptyDir != nil:
 		return v.setUpEmptyDir(uid, vol.Name, vol.EmptyDir)
 	case vol.VolumeSource == corev1.VolumeSource{}:
