@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -130,6 +131,29 @@ func TestRuntimeWatchOverlooksAShortSilence(t *testing.T) {
 		time.Sleep(time.Second)
 		wantError(t, w.Err(), "") // it is asked more often while it is away
 	})
+}
+
+func TestRuntimeWatchSaysOnceThatTheRuntimeIsBack(t *testing.T) {
+	rt := &told{err: errFault}
+	var lines []string
+	synctest.Test(t, func(t *testing.T) {
+		w := newRuntimeWatch(rt, funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
+		for range 2 {
+			rt.err, rt.conditions = errFault, nil
+			w.ask(t.Context())
+			w.ask(t.Context())
+			rt.err, rt.conditions = nil, conditions(true, true)
+			w.ask(t.Context())
+			w.ask(t.Context())
+		}
+	})
+	var words []string
+	for _, line := range lines {
+		words = append(words, fmt.Sprint(!strings.Contains(line, "not ready")))
+	}
+	if got := strings.Join(words, " "); got != "false true false true" {
+		t.Errorf("ready? %s, want two times away and back:\n%s", got, strings.Join(lines, "\n"))
+	}
 }
 
 func TestRuntimeWatchIsNotHeldUpByACallThatHangs(t *testing.T) {
