@@ -136,7 +136,7 @@ func fromRuntime(in *Input, instances []observed.Container, old *corev1.Containe
 	st := corev1.ContainerStatus{
 		Name:         c.Name,
 		Image:        c.Image,
-		ImageID:      c.ImageID,
+		ImageID:      c.ImageRef, // the API means the digested reference
 		ContainerID:  containerID(in.RuntimeName, c.ID),
 		RestartCount: int32(c.RestartCount),
 		State:        state(in, c),

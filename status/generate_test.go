@@ -245,7 +245,7 @@ func TestContainerStatusFields(t *testing.T) {
 	pod := newPod(corev1.RestartPolicyAlways, "init:z", "init:a", "web", "app")
 	gone := runs("removed-from-spec", "x")
 	app := runs("app", "a")
-	app.ImageID = "sha256:1"
+	app.ImageID, app.ImageRef = "sha256:1", "registry.example/app@sha256:2"
 	app.Image = ""
 	bad := ended("web", "w", 9)
 	bad.Reason, bad.Message = "OOMKilled", "too much"
@@ -261,7 +261,7 @@ func TestContainerStatusFields(t *testing.T) {
 	}
 	yes := true
 	want := corev1.ContainerStatus{
-		Name: "app", Image: "app:1", ImageID: "sha256:1", ContainerID: "fake://a", Ready: true, Started: &yes,
+		Name: "app", Image: "app:1", ImageID: "registry.example/app@sha256:2", ContainerID: "fake://a", Ready: true, Started: &yes,
 		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(t0)}},
 	}
 	if diff := cmp.Diff(want, statusOf(t, st, "app")); diff != "" {

@@ -43,7 +43,7 @@ func Recall(pod *corev1.Pod, seen observed.Pod, last corev1.PodStatus) observed.
 			RestartCount: int(cs.RestartCount),
 			State:        observed.Exited,
 			Image:        cs.Image,
-			ImageID:      cs.ImageID,
+			ImageRef:     cs.ImageID,
 			CreatedAt:    end.StartedAt.Time,
 			StartedAt:    end.StartedAt.Time,
 			FinishedAt:   end.FinishedAt.Time,
