@@ -54,6 +54,10 @@ func (r *Runtime) Converge(ctx context.Context, pod *corev1.Pod, seen observed.P
 			result.Started = append(result.Started, s.Name)
 			continue
 		}
+		if err := ctx.Err(); err != nil { // no failure of the container's
+			result.stopped = fmt.Errorf("start container %s of pod %s: %w", s.Name, podName(pod), err)
+			break
+		}
 		if result.Failures == nil {
 			result.Failures = make(map[string]StartFailure)
 		}

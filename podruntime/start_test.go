@@ -339,8 +339,8 @@ func TestNothingStartsAfterTheContextEnded(t *testing.T) {
 			t.Errorf("a stopped sync raised %q", e)
 		}
 	}
-	if _, ok := result.Failures["c"]; ok {
-		t.Error("c was tried")
+	if len(result.Failures) > 0 {
+		t.Errorf("failures of containers that nobody waits for: %v", result.Failures)
 	}
 }
 

@@ -212,7 +212,7 @@ func (s *Syncer) converge(ctx context.Context, pod *corev1.Pod, seen observed.Po
 	result := s.cfg.Runtime.Converge(ctx, pod, seen, plan, sandbox, func(start podruntime.Start) (podruntime.ContainerSpec, error) {
 		return s.containerSpec(pod, start, mounts)
 	})
-	if s.remember(pod, plan, result) {
+	if s.remember(pod, result) {
 		// Nothing changes in the runtime when a start fails, so no event will
 		// come that would carry the reason out.
 		if _, err := s.report(pod, s.input(pod, seen, false, time.Now())); err != nil {
@@ -223,8 +223,9 @@ func (s *Syncer) converge(ctx context.Context, pod *corev1.Pod, seen observed.Po
 }
 
 // remember keeps the failures of this pass and drops those of containers that
-// started. It reports whether the pod has any failure.
-func (s *Syncer) remember(pod *corev1.Pod, plan podruntime.Plan, result podruntime.Result) bool {
+// started. What was not tried still waits for what it waited for. It reports
+// whether the pod has any failure.
+func (s *Syncer) remember(pod *corev1.Pod, result podruntime.Result) bool {
 	uid := observed.UID(pod.UID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,8 +233,8 @@ func (s *Syncer) remember(pod *corev1.Pod, plan podruntime.Plan, result podrunti
 	if all == nil {
 		all = map[string]status.Failure{}
 	}
-	for _, start := range plan.Start {
-		delete(all, start.Name)
+	for _, name := range result.Started {
+		delete(all, name)
 	}
 	for name, f := range result.Failures {
 		all[name] = status.Failure{Reason: f.Reason, Message: f.Message}
