@@ -4,8 +4,9 @@
 //     a pod whose containers have all ended, [Volumes.TearDown].
 //   - Out: the host path of every volume that a container mounts, by volume name.
 //   - Owns: the directories volumes and plugins under <root>/pods/<uid>, which
-//     only this room writes; no goroutine. Calls for one pod take turns, calls for
-//     different pods do not wait for each other.
+//     only this room writes; a goroutine per check of a hostPath, which outlives
+//     SetUp if the path hangs. Calls for one pod take turns, calls for different
+//     pods do not wait for each other.
 //   - Rooms: podsync calls SetUp before it starts containers and TearDown after
 //     they are gone; podruntime hands the paths to the runtime as mounts.
 //

@@ -8,9 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestNothingIsRemovedUnderAMount(t *testing.T) {
 	v, err := New(Config{RootDir: t.TempDir()})
