@@ -25,10 +25,10 @@ const manyPods = 1000
 // A pod that nothing happens to is an entry in a few maps. What goroutines there
 // are belong to rooms, not to pods.
 func TestAThousandIdlePodsNeedNoGoroutine(t *testing.T) {
-	empty := startScale(t, 0)
+	empty := startScale(t, 0, inProcess)
 	before := empty.goroutines(t)
 	empty.stop()
-	full := startScale(t, manyPods)
+	full := startScale(t, manyPods, inProcess)
 	full.waitRunning(t)
 	if after := full.goroutines(t); after > before {
 		t.Errorf("%d goroutines with %d idle pods, %d with none", after, manyPods, before)
@@ -43,11 +43,11 @@ func TestAThousandIdlePodsNeedNoGoroutine(t *testing.T) {
 func BenchmarkThousandPods(b *testing.B) {
 	const idle = time.Minute
 	for b.Loop() {
-		empty := startScale(b, 0)
+		empty := startScale(b, 0, inProcess)
 		goroutines := empty.goroutines(b)
 		empty.stop()
 
-		n := startScale(b, manyPods)
+		n := startScale(b, manyPods, inProcess)
 		b.ReportMetric(n.waitRunning(b).Seconds(), "s-to-running")
 		b.ReportMetric(float64(n.goroutines(b)-goroutines)/manyPods, "goroutines/pod")
 		ticks := time.Tick(idle)
@@ -67,25 +67,32 @@ func BenchmarkThousandPods(b *testing.B) {
 
 // scale is a node with many pods in a folder of manifests.
 type scale struct {
-	node    *node
-	runtime *critest.Runtime
-	pods    int
-	begun   time.Time
-	stop    func() // may be called again
+	node      *node
+	runtime   *critest.Runtime
+	manifests string
+	pods      int
+	begun     time.Time
+	stop      func() // may be called again
 }
 
-func startScale(tb testing.TB, pods int) *scale {
+// inProcess is the way to a runtime that costs nothing.
+func inProcess(_ testing.TB, rt *critest.Runtime) door {
+	return door{runtime: rt, images: rt, events: criEvents(rt)}
+}
+
+const scaleManifest = `{apiVersion: v1, kind: Pod, metadata: {name: web-%d, labels: {app: web}}, spec: {containers: [
+  {name: app, image: "registry.example/web:1", command: [serve], env: [{name: A, value: b}], volumeMounts: [{name: work, mountPath: /work}]}
+], volumes: [{name: work, emptyDir: {}}]}}`
+
+func startScale(tb testing.TB, pods int, open func(testing.TB, *critest.Runtime) door) *scale {
 	tb.Helper()
 	dir := tb.TempDir()
 	manifests := filepath.Join(dir, "manifests")
 	if err := os.Mkdir(manifests, 0o755); err != nil {
 		tb.Fatal(err)
 	}
-	const manifest = `{apiVersion: v1, kind: Pod, metadata: {name: web-%d, labels: {app: web}}, spec: {containers: [
-  {name: app, image: "registry.example/web:1", command: [serve], env: [{name: A, value: b}], volumeMounts: [{name: work, mountPath: /work}]}
-], volumes: [{name: work, emptyDir: {}}]}}`
 	for i := range pods {
-		if err := os.WriteFile(filepath.Join(manifests, fmt.Sprintf("web-%d.yaml", i)), fmt.Appendf(nil, manifest, i), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(manifests, fmt.Sprintf("web-%d.yaml", i)), fmt.Appendf(nil, scaleManifest, i), 0o644); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -104,13 +111,13 @@ func startScale(tb testing.TB, pods int) *scale {
 	if err := prepare(o); err != nil {
 		tb.Fatal(err)
 	}
-	rt := critest.New(critest.Config{KeepCalls: -1})
+	rt := critest.New(critest.Config{})
 	rt.AddImage("registry.example/web:1", critest.Behavior{})
-	n, err := newNode(o, door{runtime: rt, images: rt, events: criEvents(rt)}, metrics.New("node"), logr.Discard(), nil)
+	n, err := newNode(o, open(tb, rt), metrics.New("node"), logr.Discard(), nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &scale{node: n, runtime: rt, pods: pods, begun: time.Now()}
+	s := &scale{node: n, runtime: rt, manifests: manifests, pods: pods, begun: time.Now()}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- n.Run(ctx) }()
