@@ -166,7 +166,10 @@ func (p Pod) IPs() []string {
 
 // Sort puts sandboxes and containers newest first. Equal creation times are
 // ordered by attempt, then by ID, so that the result does not depend on the
-// order of the runtime's answer.
+// order of the runtime's answer. A container that was only created, and has a
+// lower restart count than another one of its name, comes last: its call took so
+// long that it was made once more (containerd issue 4604), and started now it
+// would run beside its successor.
 func (p *Pod) Sort() {
 	slices.SortFunc(p.Sandboxes, func(a, b Sandbox) int {
 		if c := b.CreatedAt.Compare(a.CreatedAt); c != 0 {
@@ -186,6 +189,25 @@ func (p *Pod) Sort() {
 		}
 		return compare(a.ID, b.ID)
 	})
+	p.latecomersLast()
+}
+
+func (p *Pod) latecomersLast() {
+	var late []Container
+	for _, c := range p.Containers {
+		if c.State == Created && slices.ContainsFunc(p.Containers, func(o Container) bool {
+			return o.Name == c.Name && o.RestartCount > c.RestartCount
+		}) {
+			late = append(late, c)
+		}
+	}
+	if len(late) == 0 {
+		return
+	}
+	rest := slices.DeleteFunc(p.Containers, func(c Container) bool {
+		return slices.ContainsFunc(late, func(l Container) bool { return l.ID == c.ID })
+	})
+	p.Containers = append(rest, late...)
 }
 
 func compare[T ~string](a, b T) int {

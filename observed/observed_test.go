@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,6 +70,41 @@ func TestSortDoesNotDependOnTheOrderOfTheAnswer(t *testing.T) {
 		got.Sort()
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("Sort = %+v, want %+v", got, want)
+		}
+	}
+}
+
+func TestAContainerThatWasMadeTooLateIsNotTheNewest(t *testing.T) {
+	for name, c := range map[string]struct {
+		pod  []observed.Container
+		want string
+	}{
+		"beside its successor": {[]observed.Container{
+			{ID: "late", Name: "app", State: observed.Created, RestartCount: 3, CreatedAt: at(9)},
+			{ID: "runs", Name: "app", State: observed.Running, RestartCount: 4, CreatedAt: at(5)},
+		}, "runs late"},
+		"among others": {[]observed.Container{
+			{ID: "late", Name: "app", State: observed.Created, RestartCount: 3, CreatedAt: at(9)},
+			{ID: "side", Name: "side", State: observed.Running, CreatedAt: at(7)},
+			{ID: "ended", Name: "app", State: observed.Exited, RestartCount: 4, CreatedAt: at(5)},
+		}, "side ended late"},
+		"the next one in its turn": {[]observed.Container{
+			{ID: "old", Name: "app", State: observed.Exited, RestartCount: 3, CreatedAt: at(5)},
+			{ID: "next", Name: "app", State: observed.Created, RestartCount: 4, CreatedAt: at(9)},
+		}, "next old"},
+		"another name's count says nothing": {[]observed.Container{
+			{ID: "next", Name: "app", State: observed.Created, CreatedAt: at(9)},
+			{ID: "side", Name: "side", State: observed.Running, RestartCount: 4, CreatedAt: at(5)},
+		}, "next side"},
+	} {
+		pod := observed.Pod{Containers: c.pod}
+		pod.Sort()
+		var got []string
+		for _, c := range pod.Containers {
+			got = append(got, string(c.ID))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %v, want %s", name, got, c.want)
 		}
 	}
 }

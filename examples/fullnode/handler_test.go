@@ -680,6 +680,54 @@ func TestTerminalPhaseIsFinal(t *testing.T) {
 	}
 }
 
+func TestACreateThatTakesEffectTooLateDoesNotRunTwice(t *testing.T) {
+	for _, kind := range []string{"container", "sandbox"} {
+		t.Run(kind, func(t *testing.T) {
+			story(t, critest.Config{}, func(t *testing.T, w *world) {
+				w.start()
+				w.static.put(makePod("web", "web", containers(container("app"), container("side"))))
+				w.within(5*time.Second, "running", func() bool { return w.runs("web", "app") && w.runs("web", "side") })
+				// The agent gives up after two minutes and makes another one. When the
+				// first comes, that one has been replaced and its record is gone.
+				w.runtime.straggle.Store(int64(8 * time.Minute))
+				broken := func() {
+					if kind == "sandbox" {
+						id, _ := w.rt.FindSandbox("web")
+						w.must(w.rt.FailSandbox(id))
+						return
+					}
+					id, _ := w.running("web", "app")
+					w.must(w.rt.Kill(id, 1))
+				}
+				for range 3 {
+					broken()
+					w.within(4*time.Minute, "running again", func() bool { return w.runs("web", "app") && w.runs("web", "side") })
+				}
+				for range 3 {
+					w.always(10*time.Minute, time.Second, "running once", func() bool {
+						n := 0
+						for _, c := range w.containers("web") {
+							if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING && c.GetMetadata().GetName() == "app" {
+								n++
+							}
+						}
+						return n <= 1
+					})
+					if !w.runs("web", "app") || !w.runs("web", "side") || w.phase("web") != corev1.PodRunning {
+						t.Fatalf("it does not run\n%s", w.picture())
+					}
+					w.end() // and an agent that knows of nothing
+					w.start()
+				}
+				w.sleep(time.Minute)
+				if st := w.status("web"); describe(st) != "Running Ready=True app=Running side=Running" {
+					t.Errorf("reported %s", describe(st))
+				}
+			})
+		})
+	}
+}
+
 // errFault is what goes wrong on command.
 var errFault = errors.New("a fault of the test")
 

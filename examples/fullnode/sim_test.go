@@ -53,11 +53,16 @@ func simulate(t *testing.T, seed uint64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		t.Logf("seed %d: go test -run TestSimulation -sim.first=%d -sim.seeds=1 -sim.steps=%d", seed, seed, *simSteps)
+		cfg := critest.Config{}
+		if seed%4 == 1 {
+			cfg = critest.Containerd16()
+		}
+		cfg.KeepCalls = -1
 		s := &sim{
-			world: newWorld(t, critest.Config{KeepCalls: -1}), rand: rand.New(rand.NewPCG(seed, 0)),
+			world: newWorld(t, cfg), rand: rand.New(rand.NewPCG(seed, 0)),
 			lives: map[types.UID]*podLife{}, exits: map[string]exit{}, twoReady: map[types.UID]time.Time{},
 		}
-		s.world.starts = s.started
+		s.world.starts, s.noEvents = s.started, seed%4 == 2
 		s.runtime.removing = s.removing
 		defer s.end()
 		s.start()
@@ -90,8 +95,15 @@ type sim struct {
 
 // podLife is what is known of one life of a UID.
 type podLife struct {
-	pod    *corev1.Pod
-	renews time.Time // when its pod was taken away: a worker that begins later is another life
+	pod *corev1.Pod
+	// renews is when its pod was taken away or put back. A worker that began later
+	// is another life, and so is the next one of the same agent: it may have heard
+	// of all that at once.
+	renews  time.Time
+	renewed bool
+	agent   *node
+	began   time.Time
+
 	starts map[string]int
 	counts map[string]int // the highest restart count of a container that started
 
@@ -134,8 +146,10 @@ func (s *sim) started(c *runtimeapi.ContainerConfig) {
 		s.Errorf("container %s of %s starts, which was never wanted", name, uid)
 		return
 	}
-	if !l.renews.IsZero() && !state.StartedAt.Before(l.renews) {
+	if time.Since(l.renews) < renewsFor && !state.StartedAt.Before(l.renews) &&
+		(!l.renewed || l.agent == s.agent && !l.began.Equal(state.StartedAt)) {
 		l.renew(uid, s.exits)
+		l.renewed, l.agent, l.began = true, s.agent, state.StartedAt
 	}
 	spec, kind, ok := podspec.Find(l.pod, name)
 	if !ok {
@@ -164,9 +178,11 @@ func (s *sim) started(c *runtimeapi.ContainerConfig) {
 	}
 }
 
+// renewsFor is how long an agent may take to hear of a pod that comes and goes.
+const renewsFor = time.Hour
+
 // renew begins another life in the book.
 func (l *podLife) renew(uid types.UID, exits map[string]exit) {
-	l.renews = time.Time{}
 	l.starts, l.counts = map[string]int{}, map[string]int{}
 	for id, e := range exits {
 		if e.uid == uid {
@@ -348,6 +364,7 @@ func (s *sim) settle() {
 func (s *sim) quiet() {
 	s.note("quiet")
 	s.rt.ClearFaults()
+	s.runtime.straggle.Store(0)
 	s.clears = nil
 	s.rt.FillDisk(false)
 	s.rt.SetNetworkReady(true)
@@ -452,7 +469,7 @@ func (s *sim) add(sh *shelf, pod *corev1.Pod) {
 	}
 	if !l.renews.IsZero() {
 		// An agent that was busy may hear of the old life only now.
-		l.renews, l.stale = time.Now(), time.Now()
+		l.renews, l.stale, l.renewed = time.Now(), time.Now(), false
 	}
 	l.pod = pod
 	s.mu.Unlock()
@@ -463,7 +480,7 @@ func (s *sim) takeAway(sh *shelf, pod *corev1.Pod) {
 	s.note("remove %s from %s", pod.UID, sh.name)
 	s.mu.Lock()
 	l := s.lives[pod.UID]
-	l.renews, l.stale = time.Now(), time.Now()
+	l.renews, l.stale, l.renewed = time.Now(), time.Now(), false
 	s.mu.Unlock()
 	sh.drop(pod.UID)
 }
@@ -500,6 +517,11 @@ func (s *sim) randomPod(name string, uid types.UID) *corev1.Pod {
 	for i := range 1 + s.rand.IntN(2) {
 		pod.Spec.Containers = append(pod.Spec.Containers, container(fmt.Sprint("app-", i), s.behavior()...))
 	}
+	if s.rand.IntN(3) == 0 {
+		pod.Spec.Volumes = []corev1.Volume{{Name: "work", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "work", MountPath: "/work"}}
+	}
+	pod.Spec.HostNetwork = s.rand.IntN(6) == 0
 	return pod
 }
 
@@ -537,7 +559,7 @@ func (s *sim) step() {
 	}{
 		{10, s.opAdd}, {6, s.opRemove}, {4, s.opReplace}, {3, s.opEdit}, {3, s.opComesBack}, {3, s.opDelete},
 		{8, s.opKill}, {2, s.opVanish}, {2, s.opUnknown}, {2, s.opFailSandbox}, {1, s.opLoseIP},
-		{8, s.opFault}, {4, s.opEventFault}, {3, s.opClear}, {2, s.opRuntime}, {1, s.opDisk}, {1, s.opNetwork}, {2, s.opSilence}, {6, s.opAgent},
+		{8, s.opFault}, {2, s.opStraggle}, {4, s.opEventFault}, {3, s.opClear}, {2, s.opRuntime}, {1, s.opDisk}, {1, s.opNetwork}, {2, s.opSilence}, {6, s.opAgent},
 	}
 	total := 0
 	for _, op := range ops {
@@ -652,13 +674,6 @@ func (s *sim) policyOf(c *runtimeapi.Container) corev1.RestartPolicy {
 	return s.lives[types.UID(c.GetLabels()[observed.LabelPodUID])].pod.Spec.RestartPolicy
 }
 
-func (s *sim) must(err error) {
-	s.Helper()
-	if err != nil {
-		s.Error(err)
-	}
-}
-
 func (s *sim) opKill() {
 	if c, ok := s.oneContainer(runtimeapi.ContainerState_CONTAINER_RUNNING); ok {
 		s.note("kill %s of %s", c.GetMetadata().GetName(), c.GetLabels()[observed.LabelPodUID])
@@ -745,6 +760,12 @@ func (s *sim) opFault() {
 	}
 	s.note("fault: %s err %v hang %v late %v delay %v, %d times", f.Method, f.Err != nil, f.Hang, f.Late, f.Delay, f.Times)
 	s.clears = append(s.clears, s.inject(f))
+}
+
+func (s *sim) opStraggle() {
+	d := []time.Duration{time.Second, time.Minute, 3 * time.Minute}[s.rand.IntN(3)]
+	s.note("the next create straggles by %v", d)
+	s.runtime.straggle.Store(int64(d))
 }
 
 func (s *sim) opEventFault() {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -14,6 +15,9 @@ import (
 type timely struct {
 	*critest.Runtime
 	limit time.Duration
+	// straggle, if not zero, makes the next RunPodSandbox or CreateContainer take
+	// effect that much later, also when its caller has given up.
+	straggle atomic.Int64
 	// removing is told of a container before it is removed. Nil: nobody is.
 	removing func(id string)
 }
@@ -31,6 +35,35 @@ func do(t *timely, ctx context.Context, more time.Duration, call func(context.Co
 	return err
 }
 
+// late is in for a call that may straggle.
+func late[T any](t *timely, ctx context.Context, call func(context.Context) (T, error)) (T, error) {
+	delay := time.Duration(t.straggle.Swap(0))
+	if delay == 0 {
+		return in(t, ctx, 0, call)
+	}
+	return in(t, ctx, 0, func(limited context.Context) (T, error) {
+		type answer struct {
+			value T
+			err   error
+		}
+		answers := make(chan answer, 1)
+		go func() {
+			time.Sleep(delay)
+			own, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.limit)
+			defer cancel()
+			value, err := call(own)
+			answers <- answer{value, err}
+		}()
+		select {
+		case a := <-answers:
+			return a.value, a.err
+		case <-limited.Done():
+			var none T
+			return none, limited.Err()
+		}
+	})
+}
+
 func (t *timely) Version(ctx context.Context, v string) (*runtimeapi.VersionResponse, error) {
 	return in(t, ctx, 0, func(ctx context.Context) (*runtimeapi.VersionResponse, error) { return t.Runtime.Version(ctx, v) })
 }
@@ -40,7 +73,7 @@ func (t *timely) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusRe
 }
 
 func (t *timely) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
-	return in(t, ctx, 0, func(ctx context.Context) (string, error) { return t.Runtime.RunPodSandbox(ctx, config, handler) })
+	return late(t, ctx, func(ctx context.Context) (string, error) { return t.Runtime.RunPodSandbox(ctx, config, handler) })
 }
 
 func (t *timely) StopPodSandbox(ctx context.Context, id string) error {
@@ -64,7 +97,7 @@ func (t *timely) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandb
 }
 
 func (t *timely) CreateContainer(ctx context.Context, sandbox string, c *runtimeapi.ContainerConfig, s *runtimeapi.PodSandboxConfig) (string, error) {
-	return in(t, ctx, 0, func(ctx context.Context) (string, error) { return t.Runtime.CreateContainer(ctx, sandbox, c, s) })
+	return late(t, ctx, func(ctx context.Context) (string, error) { return t.Runtime.CreateContainer(ctx, sandbox, c, s) })
 }
 
 func (t *timely) StartContainer(ctx context.Context, id string) error {

@@ -238,6 +238,13 @@ func (w *world) end() {
 	w.agent = nil
 }
 
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Error(err)
+	}
+}
+
 func (w *world) sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
