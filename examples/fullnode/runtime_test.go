@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,8 +19,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/observed"
 )
 
-// told is a runtime that says what a test tells it to.
+// told is a runtime that says what a test tells it to. While a watch runs its
+// fields are changed inside of with.
 type told struct {
+	mu         sync.Mutex
 	asked      []time.Time
 	versionErr error
 	err        error
@@ -27,7 +30,15 @@ type told struct {
 	conditions []*runtimeapi.RuntimeCondition
 }
 
+func (r *told) with(do func(*told)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	do(r)
+}
+
 func (r *told) Version(context.Context, string) (*runtimeapi.VersionResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.versionErr != nil {
 		return nil, r.versionErr
 	}
@@ -35,9 +46,13 @@ func (r *told) Version(context.Context, string) (*runtimeapi.VersionResponse, er
 }
 
 func (r *told) Status(ctx context.Context, _ bool) (*runtimeapi.StatusResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.asked = append(r.asked, time.Now())
 	if r.hang {
+		r.mu.Unlock()
 		<-ctx.Done()
+		r.mu.Lock()
 		return nil, ctx.Err()
 	}
 	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: r.conditions}}, r.err
@@ -92,19 +107,19 @@ func isClosed(c <-chan struct{}) bool {
 func TestRuntimeWatch(t *testing.T) {
 	for _, c := range []struct {
 		name             string
-		rt               told
+		rt               *told
 		runtime, network string
 		ready            bool
 	}{
-		{"all is well", told{conditions: conditions(true, true)}, "", "", true},
-		{"no network is no reason to stop", told{conditions: conditions(true, false)}, "", "NetworkReady is false, reason NoCNI: cni plugin not initialized", true},
-		{"the runtime says it is not ready", told{conditions: conditions(false, true)}, "RuntimeReady is false, reason Broken: shim", "", false},
-		{"the runtime says nothing", told{}, "did not report RuntimeReady", "did not report NetworkReady", false},
-		{"no answer yet", told{err: errFault}, "may not have completed yet", "not known yet", false},
-		{"no CRI v1", told{versionErr: fmt.Errorf("version: %w", criclient.ErrUnimplemented)}, "may not have completed yet", "not known yet", false},
+		{"all is well", &told{conditions: conditions(true, true)}, "", "", true},
+		{"no network is no reason to stop", &told{conditions: conditions(true, false)}, "", "NetworkReady is false, reason NoCNI: cni plugin not initialized", true},
+		{"the runtime says it is not ready", &told{conditions: conditions(false, true)}, "RuntimeReady is false, reason Broken: shim", "", false},
+		{"the runtime says nothing", &told{}, "did not report RuntimeReady", "did not report NetworkReady", false},
+		{"no answer yet", &told{err: errFault}, "may not have completed yet", "not known yet", false},
+		{"no CRI v1", &told{versionErr: fmt.Errorf("version: %w", criclient.ErrUnimplemented)}, "may not have completed yet", "not known yet", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			watching(t, &c.rt, func(t *testing.T, w *runtimeWatch) {
+			watching(t, c.rt, func(t *testing.T, w *runtimeWatch) {
 				wantError(t, w.Err(), c.runtime)
 				wantError(t, w.NetworkReady(), c.network)
 				if isClosed(w.ready) != c.ready {
@@ -121,13 +136,13 @@ func TestRuntimeWatchOverlooksAShortSilence(t *testing.T) {
 		if w.Name() != "told" {
 			t.Errorf("name = %q", w.Name())
 		}
-		rt.err = errFault
+		rt.with(func(r *told) { r.err = errFault })
 		time.Sleep(downAfter - time.Second)
 		wantError(t, w.Err(), "")
 		time.Sleep(2 * time.Second)
 		wantError(t, w.Err(), "container runtime is down")
 		wantError(t, w.NetworkReady(), "")
-		rt.err = nil
+		rt.with(func(r *told) { r.err = nil })
 		time.Sleep(time.Second)
 		wantError(t, w.Err(), "") // it is asked more often while it is away
 	})
@@ -159,10 +174,10 @@ func TestRuntimeWatchSaysOnceThatTheRuntimeIsBack(t *testing.T) {
 func TestRuntimeWatchIsNotHeldUpByACallThatHangs(t *testing.T) {
 	rt := &told{conditions: conditions(true, true)}
 	watching(t, rt, func(t *testing.T, w *runtimeWatch) {
-		rt.hang = true
+		rt.with(func(r *told) { r.hang = true })
 		time.Sleep(downAfter + time.Second)
 		wantError(t, w.Err(), "container runtime is down")
-		rt.hang = false
+		rt.with(func(r *told) { r.hang = false })
 		time.Sleep(statusTimeout + time.Second)
 		wantError(t, w.Err(), "")
 	})
@@ -170,14 +185,18 @@ func TestRuntimeWatchIsNotHeldUpByACallThatHangs(t *testing.T) {
 
 func TestRuntimeWatchAsksSeldomWhenAllIsWell(t *testing.T) {
 	rt := &told{conditions: conditions(true, true)}
+	asked := func() (n int) {
+		rt.with(func(r *told) { n = len(r.asked) })
+		return n
+	}
 	watching(t, rt, func(t *testing.T, _ *runtimeWatch) {
 		time.Sleep(time.Minute + time.Second)
-		if n := len(rt.asked); n != 13 {
+		if n := asked(); n != 13 {
 			t.Errorf("asked %d times in a minute, want 13", n)
 		}
-		rt.err = errFault
+		rt.with(func(r *told) { r.err = errFault })
 		time.Sleep(time.Minute)
-		if n := len(rt.asked) - 13; n < 60 || n > 130 {
+		if n := asked() - 13; n < 60 || n > 130 {
 			t.Errorf("asked %d times in a minute of silence, want about two a second", n)
 		}
 	})
