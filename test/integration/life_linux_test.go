@@ -127,8 +127,7 @@ func TestACrashLoopHasTheDocumentedGaps(t *testing.T) {
 	lives := map[string]life{} // by container ID; old ones are cleared away
 	Eventually(t, 60*time.Second, func() error {
 		for _, c := range containers(t, "crash", "main") {
-			st := container(t, c.Id)
-			if st.FinishedAt > 0 {
+			if st := listed(t, c); st != nil && st.FinishedAt > 0 {
 				lives[c.Id] = life{at(st.StartedAt), at(st.FinishedAt)}
 			}
 		}

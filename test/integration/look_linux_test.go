@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/observed"
@@ -80,6 +82,18 @@ func running(t *testing.T, pod, name string) []*cri.Container {
 	})
 	require.NoError(t, err)
 	return list.Containers
+}
+
+// listed returns the runtime's word on an instance of a list, or nil when it has
+// been cleared away since.
+func listed(t *testing.T, c *cri.Container) *cri.ContainerStatus {
+	t.Helper()
+	answer, err := the.daemon.Runtime().ContainerStatus(look(t), &cri.ContainerStatusRequest{ContainerId: c.Id})
+	if status.Code(err) == codes.NotFound {
+		return nil
+	}
+	require.NoError(t, err)
+	return answer.Status
 }
 
 // container returns the runtime's word on one instance.
