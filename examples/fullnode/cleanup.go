@@ -62,19 +62,20 @@ func (h *handler) unwanted(uid observed.UID) bool {
 	return !desired && (h.hasLeft(uid) || !h.unreadable())
 }
 
-// forgetLeft drops the memory of pods that left and are gone for good, and of
-// predecessors that are no longer listed.
+// forgetLeft drops the memory of pods that left and of predecessors that were
+// told to end, once they are gone for good and no longer listed.
 func (h *handler) forgetLeft() {
-	listed := h.running()
-	maps.DeleteFunc(h.ended, func(uid observed.UID, _ bool) bool {
-		return !slices.ContainsFunc(listed, func(pod observed.Pod) bool { return pod.UID == uid })
-	})
+	listed := map[observed.UID]bool{}
+	for _, pod := range h.running() {
+		listed[pod.UID] = true
+	}
+	maps.DeleteFunc(h.ended, func(uid observed.UID, _ bool) bool { return !listed[uid] })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	maps.DeleteFunc(h.mu.left, func(uid observed.UID, pod *corev1.Pod) bool {
 		_, reported := h.statuses.Get(uid)
 		_, desired := h.store.ByUID(pod.UID)
-		return !reported && !desired && h.workers.Phase(uid) == podworkers.Gone
+		return !listed[uid] && !reported && !desired && h.workers.Phase(uid) == podworkers.Gone
 	})
 }
 

@@ -2,9 +2,11 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -105,6 +107,29 @@ func TestAPodThatIsRefusedNowRunsNoLonger(t *testing.T) {
 	})
 }
 
+func TestARefusedPodThatRunsIsReplacedWithoutOtherSources(t *testing.T) {
+	story(t, critest.Config{}, func(t *testing.T, w *world) {
+		w.start()
+		w.static.put(makePod("a", "a"), makePod("b", "b1", containers(container("app", "stubborn"))))
+		w.within(5*time.Second, "running", func() bool { return w.runs("a", "app") && w.runs("b1", "app") })
+		w.end()
+		w.options.config.MaxPods = 1
+		w.api.speaks(false)
+		w.start()
+		w.within(5*time.Second, "refused", func() bool { return w.phase("b1") == corev1.PodFailed })
+		w.static.change(func(pods map[types.UID]*corev1.Pod) {
+			clear(pods)
+			pods["b2"] = makePod("b", "b2")
+		})
+		w.within(time.Minute, "replaced", func() bool {
+			if w.runs("b1", "app") && w.runs("b2", "app") {
+				t.Fatal("both versions run at the same time")
+			}
+			return w.runs("b2", "app")
+		})
+	})
+}
+
 func TestARefusedStaticPodWaitsForNoOtherSource(t *testing.T) {
 	story(t, critest.Config{}, func(t *testing.T, w *world) {
 		refusals := 0
@@ -143,6 +168,30 @@ func TestNothingIsRememberedOfPodsThatAreGone(t *testing.T) {
 				t.Errorf("round %d: ended %v, held %v, left %v, refused %v, wipes %v, told %v", i, h.ended, h.held, h.mu.left, h.mu.refused, h.sweeper.mu.wipes, h.sweeper.mu.told)
 			}
 			w.end()
+		}
+	})
+}
+
+// The list of what runs can be half a minute old. What the agent ended itself
+// since then is no orphan.
+func TestAVersionThatWasReplacedIsNoOrphan(t *testing.T) {
+	story(t, critest.Config{}, func(t *testing.T, w *world) {
+		w.log = funcr.New(func(_, line string) {
+			if strings.Contains(line, "no source wants") {
+				t.Error(line)
+			}
+		}, funcr.Options{})
+		w.static.put(makePod("web", "v0"))
+		w.start()
+		w.within(5*time.Second, "running", func() bool { return w.runs("v0", "app") })
+		for i := range 12 {
+			w.sleep(4 * time.Second)
+			old, next := types.UID(fmt.Sprint("v", i)), types.UID(fmt.Sprint("v", i+1))
+			w.static.change(func(pods map[types.UID]*corev1.Pod) {
+				delete(pods, old)
+				pods[next] = makePod("web", next)
+			})
+			w.within(10*time.Second, "replaced", func() bool { return w.runs(next, "app") })
 		}
 	})
 }

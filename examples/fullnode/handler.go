@@ -130,16 +130,16 @@ func (h *handler) predecessorRuns(pod *corev1.Pod) bool {
 		if old.Name != pod.Name || old.Namespace != pod.Namespace || old.UID == observed.UID(pod.UID) {
 			continue
 		}
-		if _, desired := h.store.ByUID(types.UID(old.UID)); desired {
-			continue
+		if _, desired := h.store.ByUID(types.UID(old.UID)); desired || h.hasLeft(old.UID) && !h.ended[old.UID] {
+			continue // a worker knows it, or has ended it since the list was made
 		}
-		_, known := h.workers.State(old.UID)
+		state, known := h.workers.State(old.UID)
 		if !known && !h.ended[old.UID] {
 			h.ended[old.UID], known = true, true
 			h.hooks.orphaned(old)
 			h.workers.UpdatePod(podworkers.Update{Orphan: old, Start: time.Now()})
 		}
-		runs = runs || known && h.ended[old.UID]
+		runs = runs || known && h.ended[old.UID] && state.Phase.MayHaveRunning()
 	}
 	return runs
 }
@@ -263,15 +263,15 @@ func (h *handler) HandlePodRemoves(_ context.Context, pods []*corev1.Pod) {
 		uid := observed.UID(pod.UID)
 		h.store.Remove(pod.UID)
 		h.mu.Lock()
-		_, refused := h.mu.refused[uid]
+		if _, refused := h.mu.refused[uid]; refused {
+			h.ended[uid] = true // it may run since an earlier agent, and has no name with the workers
+		}
 		delete(h.mu.refused, uid)
 		h.mu.left[uid] = pod
 		h.mu.Unlock()
 		delete(h.held, uid)
 		h.sweeper.unwipe(uid)
-		if !refused {
-			h.workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: &podworkers.KillOptions{}, Start: time.Now()})
-		}
+		h.workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: &podworkers.KillOptions{}, Start: time.Now()})
 	}
 }
 
