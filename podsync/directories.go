@@ -76,9 +76,10 @@ func (s *Syncer) Forget(ctx context.Context, uid observed.UID) error {
 	if err := s.cfg.Statuses.Remove(uid); err != nil {
 		return fmt.Errorf("forget pod %s: %w", uid, err)
 	}
-	// Volumes are gone, so what is left is files of our own. A mount below it
-	// would be somebody's data: the volume room has refused in that case.
-	for _, sub := range []string{"containers", "plugins", "volumes"} {
+	// Volumes are gone, so what is left is files of our own, or of a kubelet whose
+	// place we took. A mount below it would be somebody's data: the volume room
+	// has refused in that case.
+	for _, sub := range []string{"containers", "plugins", "volumes", "volumeDevices", "volume-subpaths", "etc-hosts", "userns"} {
 		if err := os.RemoveAll(filepath.Join(dir, sub)); err != nil {
 			return fmt.Errorf("forget pod %s: %w", uid, err)
 		}

@@ -301,6 +301,10 @@ func withSandbox(seen observed.Pod, pod *corev1.Pod, plan podruntime.Plan, sandb
 		ID: sandbox.ID, Attempt: plan.Attempt, Ready: true, CreatedAt: now,
 		HostNetwork: pod.Spec.HostNetwork, IPs: sandbox.IPs, NetworkReported: len(sandbox.IPs) > 0,
 	}
-	seen.Sandboxes = slices.Insert(slices.Clone(seen.Sandboxes), 0, made)
+	old := slices.Clone(seen.Sandboxes)
+	for i := range old {
+		old[i].Ready = false // stopped, or it would not have been replaced
+	}
+	seen.Sandboxes = slices.Insert(old, 0, made)
 	return seen
 }

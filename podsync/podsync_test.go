@@ -165,6 +165,7 @@ func TestAPodComesUpStopsAndIsForgotten(t *testing.T) {
 		if len(uids) != 1 || uids[0] != "u1" {
 			t.Errorf("Dirs = %v, want the pod's", uids)
 		}
+		w.must(os.WriteFile(filepath.Join(w.root, "pods", "u1", "etc-hosts"), nil, 0o644)) // a kubelet's
 		w.must(w.syncer.Forget(t.Context(), "u1"))
 		w.must(w.syncer.Forget(t.Context(), "u1")) // again, and of nothing
 		if uids, err := w.syncer.Dirs(); err != nil || len(uids) != 0 {
