@@ -32,8 +32,9 @@ var (
 )
 
 // TestSimulation lets a whole node meet seeded random work and trouble, and
-// checks at every step what must never happen and at the end what must have. A
-// seed that failed once is kept here by its name.
+// checks at every step what must never happen and at the end what must have. What
+// a seed has found is a story or a test of its own room afterwards, since a seed
+// means something else as soon as an operation is added here.
 func TestSimulation(t *testing.T) {
 	seeds := *simSeeds
 	switch {
