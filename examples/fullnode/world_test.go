@@ -453,10 +453,6 @@ func containers(all ...corev1.Container) podOption {
 	return func(pod *corev1.Pod) { pod.Spec.Containers = all }
 }
 
-func initContainers(all ...corev1.Container) podOption {
-	return func(pod *corev1.Pod) { pod.Spec.InitContainers = all }
-}
-
 func sidecar(c corev1.Container) corev1.Container {
 	c.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 	return c
