@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -13,22 +14,19 @@ import (
 	"github.com/kubeletkit/kubeletkit/observed"
 )
 
-// bursts has many pods started at once. A first part finds out how many direct
-// calls at once are the fastest here; then that and the agent take turns, so that
-// the choice is not made by the luck of the rounds that count. The pods of the last
-// round stay.
-func (b *bench) bursts(ctx context.Context) error {
+// fastest finds out how many direct calls at once are the fastest here.
+func (b *bench) fastest(ctx context.Context) (int, error) {
 	n := b.o.burst
 	tried := map[int]times{}
 	for range b.o.calibrations {
 		for _, parallel := range b.o.parallel {
 			took, err := b.directPods(ctx, n, parallel)
 			if err != nil {
-				return err
+				return 0, err
 			}
 			tried[parallel] = append(tried[parallel], took)
 			if _, err := b.direct.removeAll(ctx, 2); err != nil {
-				return err
+				return 0, err
 			}
 		}
 	}
@@ -41,9 +39,32 @@ func (b *bench) bursts(ctx context.Context) error {
 		}
 	}
 	b.t.add(row{what: "direct calls at once, to find the best", direct: strings.Join(rates, ", ") + " pods/s"})
-	b.direct.best = best
+	return best, nil
+}
 
+// bursts has many pods started at once, by the agent and by the best number of
+// direct calls in turns. That number is found before, so that the choice is not made
+// by the luck of the rounds that count. The pods of the last round stay.
+func (b *bench) bursts(ctx context.Context) error {
+	best, err := b.fastest(ctx)
+	if err != nil {
+		return err
+	}
+	b.direct.best = best
+	n := b.o.burst
 	var agent, direct times
+	turns := []func(context.Context) error{
+		func(ctx context.Context) error {
+			took, err := b.agentBurst(ctx)
+			agent = append(agent, took)
+			return err
+		},
+		func(ctx context.Context) error {
+			took, err := b.directPods(ctx, n, best)
+			direct = append(direct, took)
+			return err
+		},
+	}
 	for round := range b.o.bursts {
 		if round > 0 {
 			if err := b.removeAgentPods(ctx, b.written()); err != nil {
@@ -53,23 +74,15 @@ func (b *bench) bursts(ctx context.Context) error {
 				return err
 			}
 		}
-		begin, err := b.agent.write(b.names(n)...)
-		if err != nil {
-			return err
+		slices.Reverse(turns) // the second has more pods beside it
+		for _, turn := range turns {
+			if err := pause(ctx, 2*time.Second); err != nil {
+				return err
+			}
+			if err := turn(ctx); err != nil {
+				return err
+			}
 		}
-		at, err := b.seen().waitRunning(ctx, n)
-		if err != nil {
-			return err
-		}
-		agent = append(agent, at.Sub(begin))
-		if err := pause(ctx, 2*time.Second); err != nil {
-			return err
-		}
-		took, err := b.directPods(ctx, n, best)
-		if err != nil {
-			return err
-		}
-		direct = append(direct, took)
 	}
 	var pairs []float64
 	for i := range agent {
@@ -81,6 +94,16 @@ func (b *bench) bursts(ctx context.Context) error {
 		compared: fmt.Sprintf("%.2f of the rate (median of pairs %.2f)", perSecond(n, agent)/perSecond(n, direct), middle(pairs)), goal: "0.95",
 	})
 	return nil
+}
+
+// agentBurst writes many manifests at once.
+func (b *bench) agentBurst(ctx context.Context) (time.Duration, error) {
+	begin, err := b.agent.write(b.names(b.o.burst)...)
+	if err != nil {
+		return 0, err
+	}
+	at, err := b.seen().waitRunning(ctx, b.o.burst)
+	return at.Sub(begin), err
 }
 
 func perSecond(n int, took times) float64 { return float64(n*len(took)) / total(took).Seconds() }
