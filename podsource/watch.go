@@ -18,7 +18,7 @@ const (
 	// quiet is how long nothing must happen before a hint leads to a look:
 	// most writers are done within it. Those who are not are noticed by
 	// isBeingWritten, so it can be short.
-	quiet = 5 * time.Millisecond
+	quiet = time.Millisecond
 	// restless bounds the wait for quiet.
 	restless = 100 * time.Millisecond
 )
