@@ -252,8 +252,11 @@ func (b *builder) work() error {
 		return err
 	}
 	workerHooks := b.metrics.Workers(func() map[observed.UID]podworkers.State { return b.workers.States() })
-	workerHooks.PhaseChanged = func(pod string, _ observed.UID, from, to podworkers.Phase) {
+	workerHooks.PhaseChanged = func(pod string, uid observed.UID, from, to podworkers.Phase) {
 		b.tell("podworkers", "phase", pod, from.String()+" -> "+to.String())
+		if to == podworkers.Finished && b.handler.unwanted(uid) {
+			b.gc.PodDone(uid) // the next clean-up may be two seconds away
+		}
 	}
 	b.workers, err = podworkers.New(podworkers.Config{
 		Syncer: b.syncer, Observer: b.pleg, Resync: b.o.config.SyncFrequency.Duration, Log: b.logFor("podworkers"), Hooks: workerHooks,

@@ -14,10 +14,11 @@ import (
 )
 
 // How often the runtime is asked how it does, and for how long its silence is
-// overlooked. The first and the last are the kubelet's; a runtime that is away
-// is asked more often, so that pods go on soon after it is back.
+// overlooked. The last is the kubelet's. A runtime that is well is asked half as
+// often as the kubelet does, since every question wakes two processes; one that is
+// away is asked more often, so that pods go on soon after it is back.
 const (
-	statusEvery       = 5 * time.Second
+	statusEvery       = 10 * time.Second
 	statusEveryWhenAt = 500 * time.Millisecond
 	statusTimeout     = 10 * time.Second
 	downAfter         = 30 * time.Second

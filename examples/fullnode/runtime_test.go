@@ -191,12 +191,12 @@ func TestRuntimeWatchAsksSeldomWhenAllIsWell(t *testing.T) {
 	}
 	watching(t, rt, func(t *testing.T, _ *runtimeWatch) {
 		time.Sleep(time.Minute + time.Second)
-		if n := asked(); n != 13 {
-			t.Errorf("asked %d times in a minute, want 13", n)
+		if n := asked(); n != 7 {
+			t.Errorf("asked %d times in a minute, want 7", n)
 		}
 		rt.with(func(r *told) { r.err = errFault })
 		time.Sleep(time.Minute)
-		if n := asked() - 13; n < 60 || n > 130 {
+		if n := asked() - 7; n < 60 || n > 130 {
 			t.Errorf("asked %d times in a minute of silence, want about two a second", n)
 		}
 	})
