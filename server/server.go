@@ -51,6 +51,7 @@ type Server struct {
 	mu struct {
 		sync.Mutex
 		addrs map[string]net.Addr
+		bound []net.Listener // nil before Listen
 	}
 	open chan struct{} // closed when every listener is bound
 	ran  atomic.Bool
@@ -79,8 +80,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Addr returns where the named listener is bound. It waits for [Server.Run] to
-// bind it, or for ctx.
+// Addr returns where the named listener is bound. It waits for [Server.Listen] or
+// [Server.Run] to bind it, or for ctx.
 func (s *Server) Addr(ctx context.Context, name string) (net.Addr, error) {
 	select {
 	case <-s.open:
@@ -96,17 +97,38 @@ func (s *Server) Addr(ctx context.Context, name string) (net.Addr, error) {
 	return a, nil
 }
 
-// Run binds every address, then serves until ctx ends. It may be called once. An address that can't be
-// bound is an error and nothing is served: another node agent holds the port,
-// and two agents on one node would undo each other's work.
-func (s *Server) Run(ctx context.Context) error {
-	if s.ran.Swap(true) {
-		return errors.New("server: Run was called before")
+// Listen binds every address, for an agent that wants to know that its ports are
+// free before it starts anything. Run does it too if it was not done, and closes
+// what was bound. An address that can't be bound is an error and none is: another
+// node agent holds the port, and two agents on one node would undo each other's
+// work.
+func (s *Server) Listen(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.bound != nil {
+		return nil
 	}
 	bound, err := s.bind(ctx)
 	if err != nil {
 		return err
 	}
+	s.mu.bound = bound
+	close(s.open)
+	return nil
+}
+
+// Run binds every address, see [Server.Listen], then serves until ctx ends. It may
+// be called once.
+func (s *Server) Run(ctx context.Context) error {
+	if s.ran.Swap(true) {
+		return errors.New("server: Run was called before")
+	}
+	if err := s.Listen(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	bound := s.mu.bound
+	s.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
@@ -145,7 +167,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) bind(ctx context.Context) ([]net.Listener, error) {
-	var bound []net.Listener
+	bound := []net.Listener{}
 	for _, l := range s.cfg.Listeners {
 		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", l.Address)
 		if err != nil {
@@ -155,12 +177,9 @@ func (s *Server) bind(ctx context.Context) ([]net.Listener, error) {
 			return nil, fmt.Errorf("open the %s port: %w (is another node agent running? change the port in the configuration, or stop it)", l.Name, err)
 		}
 		bound = append(bound, ln)
-		s.mu.Lock()
 		s.mu.addrs[l.Name] = ln.Addr()
-		s.mu.Unlock()
 		s.cfg.Log.V(1).Info("listening", "name", l.Name, "address", ln.Addr().String(), "tls", l.TLS != nil)
 	}
-	close(s.open)
 	return bound, nil
 }
 

@@ -226,6 +226,9 @@ func TestAPortThatIsTakenStopsTheServerBeforeItServes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := s.Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "open the secure port") {
+		t.Errorf("Listen = %v, want an error that names the port", err)
+	}
 	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "open the secure port") {
 		t.Errorf("Run = %v, want an error that names the port", err)
 	}

@@ -409,8 +409,14 @@ func address(host string, port int32) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// Run runs the node until ctx ends. Pods stay as they are.
-func (n *node) Run(ctx context.Context) error { return floors.Run(ctx, n.floors...) }
+// Run runs the node until ctx ends. Pods stay as they are. The ports come first:
+// if another agent holds them, nothing of its pods may be touched.
+func (n *node) Run(ctx context.Context) error {
+	if err := n.server.Listen(ctx); err != nil {
+		return err
+	}
+	return floors.Run(ctx, n.floors...)
+}
 
 // prepare makes the directories that have to be there.
 func prepare(o options) error {
