@@ -122,7 +122,7 @@ func TestAnAgentThatIsKilledAtAnyMomentLosesAndDoublesNothing(t *testing.T) {
 		a.Remove(fmt.Sprintf("p%d.yaml", i))
 	}
 	killSome(800 * time.Millisecond)
-	a.NothingLeft(90 * time.Second)
+	a.NothingLeftAfterCrashes(30 * time.Second)
 }
 
 func TestSIGTERMLeavesPodsRunningAndTheNextAgentAdoptsThem(t *testing.T) {
