@@ -82,7 +82,9 @@ func (h *handler) forgetLeft() {
 // removable reports whether containers and logs of the pod may be removed.
 func (h *handler) removable(uid observed.UID) bool {
 	if state, ok := h.workers.State(uid); ok {
-		return state.ContentRemovable()
+		// A pod that left its source counts as deleted only from the next
+		// clean-up on; what it left need not wait for that.
+		return state.ContentRemovable() || state.Phase >= podworkers.Stopped && h.unwanted(uid)
 	}
 	return h.workers.Phase(uid) == podworkers.Gone && h.unwanted(uid)
 }
