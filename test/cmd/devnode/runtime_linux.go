@@ -94,7 +94,19 @@ func (r *real) Close() error {
 	if r.reg != nil {
 		errs = append(errs, r.reg.Close())
 	}
-	return errors.Join(append(errs, nothingLeft(r.dir))...)
+	return errors.Join(append(errs, removeLogLinks(r.dir), nothingLeft(r.dir))...)
+}
+
+// removeLogLinks removes the links that fullnode made, as a kubelet does, to logs
+// below dir. Links of other agents stay.
+func removeLogLinks(dir string) error {
+	links, err := filepath.Glob("/var/log/containers/*.log")
+	for _, link := range links {
+		if target, e := os.Readlink(link); e == nil && strings.HasPrefix(target, dir+"/") {
+			err = errors.Join(err, os.Remove(link))
+		}
+	}
+	return err
 }
 
 // nothingLeft is an error that lists what is left of a run.
