@@ -226,7 +226,8 @@ func (w *Workers) Run(ctx context.Context) error {
 
 // Due gives the pods whose time for a sync or a retry has come, and those whose
 // life has just ended, so that a reader wakes up to prune. A slow reader finds
-// them merged: each UID once. It is closed when Run returns, and empty with
+// them merged: each UID once. What is received is the receiver's own. The channel
+// is closed when Run returns, and empty with
 // [Config.AutoResync].
 func (w *Workers) Due() <-chan []observed.UID { return w.due }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,12 +52,13 @@ func (w *Workers) drive(ctx context.Context) {
 		if len(batch) > 0 {
 			out = w.due
 		}
+		gift := slices.Clone(batch) // the receiver's own, to sort or to keep
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.wake:
 		case <-timer.C:
-		case out <- batch:
+		case out <- gift:
 			w.mu.Lock()
 			for _, uid := range batch {
 				delete(w.mu.ready, uid)
