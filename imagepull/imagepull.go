@@ -150,15 +150,15 @@ func (e *Error) WaitingReason() string { return e.Reason }
 // RetryAt is Retry, for callers that ask through an interface.
 func (e *Error) RetryAt() time.Time { return e.Retry }
 
-// EnsureImage makes the image of c present as its pull policy has it, and returns
-// the runtime's ID of it. The error is an [*Error], or the context's when that
+// EnsureImage makes the image of c present as its pull policy has it, and tells
+// what the runtime knows of it. The error is an [*Error], or the context's when that
 // ended first; a pull that nobody waits for any more is given up.
-func (p *Puller) EnsureImage(ctx context.Context, pod *corev1.Pod, c *corev1.Container, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+func (p *Puller) EnsureImage(ctx context.Context, pod *corev1.Pod, c *corev1.Container, sandbox *runtimeapi.PodSandboxConfig) (observed.Image, error) {
 	a := ask{p: p, pod: pod, c: c, sandbox: sandbox}
 	image, err := WithTag(c.Image)
 	if err != nil {
 		a.event(corev1.EventTypeWarning, "InspectFailed", fmt.Sprintf("Failed to apply default image tag %q: %v", c.Image, err))
-		return "", &Error{
+		return observed.Image{}, &Error{
 			Reason:  ReasonInvalidName,
 			Message: fmt.Sprintf("Failed to apply default image tag %q: %v", c.Image, err),
 			Err:     err,
@@ -171,20 +171,20 @@ func (p *Puller) EnsureImage(ctx context.Context, pod *corev1.Pod, c *corev1.Con
 		p.cfg.Hooks.Ensured(policy, "unknown", "true")
 		return a.pull(ctx)
 	}
-	id, err := a.local(ctx)
+	local, ok, err := a.local(ctx)
 	switch {
 	case err != nil:
 		p.cfg.Hooks.Ensured(policy, "unknown", "unknown")
-		return "", err
-	case id != "":
+		return observed.Image{}, err
+	case ok:
 		p.cfg.Hooks.Ensured(policy, "true", "false")
 		a.event(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", image))
-		return id, nil
+		return local, nil
 	case policy == corev1.PullNever:
 		p.cfg.Hooks.Ensured(policy, "false", "false")
 		message := fmt.Sprintf("Container image %q is not present with pull policy of Never", image)
 		a.event(corev1.EventTypeWarning, ReasonNeverPull, message)
-		return "", &Error{Reason: ReasonNeverPull, Message: message}
+		return observed.Image{}, &Error{Reason: ReasonNeverPull, Message: message}
 	}
 	p.cfg.Hooks.Ensured(policy, "false", "true")
 	return a.pull(ctx)
@@ -220,18 +220,28 @@ func (a *ask) backoffKey() backoffKey {
 	return backoffKey{pod: observed.UID(a.pod.UID), image: a.image}
 }
 
-// local returns the ID of the image, or "" when it is not there.
-func (a *ask) local(ctx context.Context) (string, error) {
+// local returns the image, ok false when it is not there.
+func (a *ask) local(ctx context.Context) (image observed.Image, ok bool, err error) {
 	resp, err := a.p.cfg.Images.ImageStatus(ctx, a.spec, false)
 	if err == nil || errors.Is(criclient.Wrap("", err), criclient.ErrNotFound) {
-		return resp.GetImage().GetId(), nil
+		image = imageOf(resp.GetImage())
+		return image, image.ID != "", nil
 	}
 	if ctx.Err() != nil {
-		return "", fmt.Errorf("look for image %s: %w", a.image, ctx.Err())
+		return image, false, fmt.Errorf("look for image %s: %w", a.image, ctx.Err())
 	}
 	message := fmt.Sprintf("Failed to inspect image %q: %s", a.image, criclient.Message(err))
 	a.event(corev1.EventTypeWarning, "InspectFailed", message)
-	return "", &Error{Reason: ReasonInspectError, Message: message, Err: err}
+	return image, false, &Error{Reason: ReasonInspectError, Message: message, Err: err}
+}
+
+// imageOf is the zero Image for the nil answer of an image that is not there.
+func imageOf(i *runtimeapi.Image) observed.Image {
+	image := observed.Image{ID: i.GetId(), UserName: i.GetUsername(), Size: i.GetSize()}
+	if uid := i.GetUid(); uid != nil {
+		image.UID = &uid.Value
+	}
+	return image
 }
 
 // Forget drops the back-off of a pod. Call it when the pod is gone.

@@ -90,7 +90,8 @@ func (b *bench) pulls() int {
 
 func (b *bench) ensure(ctx context.Context, uid, image string, policy corev1.PullPolicy) (string, error) {
 	pod, c := podOf(uid, image, policy)
-	return b.p.EnsureImage(ctx, pod, c, &runtimeapi.PodSandboxConfig{})
+	got, err := b.p.EnsureImage(ctx, pod, c, &runtimeapi.PodSandboxConfig{})
+	return got.ID, err
 }
 
 func same(t *testing.T, got []string, want ...string) {

@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/criclient"
+	"github.com/kubeletkit/kubeletkit/observed"
 )
 
 // pullKey tells which callers may share a pull: those that ask for the same
@@ -28,18 +29,17 @@ type pull struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
 
-	id    string
-	size  uint64
+	image observed.Image
 	began time.Time // when its turn came
 	took  time.Duration
 	err   error
 }
 
 // pull asks the back-off, and then waits for a pull of its own or a shared one.
-func (a *ask) pull(ctx context.Context) (string, error) {
+func (a *ask) pull(ctx context.Context) (observed.Image, error) {
 	if err := a.heldBack(); err != nil {
 		a.event(corev1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", a.image))
-		return "", err
+		return observed.Image{}, err
 	}
 	a.event(corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", a.image))
 	begin := time.Now()
@@ -47,20 +47,20 @@ func (a *ask) pull(ctx context.Context) (string, error) {
 	if a.p.cfg.Credentials != nil {
 		var err error
 		if auths, err = a.p.cfg.Credentials(ctx, a.image, a.pod); err != nil {
-			return "", a.failed(ctx, err)
+			return observed.Image{}, a.failed(ctx, err)
 		}
 	}
 	done, err := a.p.share(ctx, a, auths)
 	if err != nil {
-		return "", fmt.Errorf("pull image %s: %w", a.image, err)
+		return observed.Image{}, fmt.Errorf("pull image %s: %w", a.image, err)
 	}
 	if done.err != nil {
-		return "", a.failed(ctx, done.err)
+		return observed.Image{}, a.failed(ctx, done.err)
 	}
 	ms := func(d time.Duration) time.Duration { return d.Truncate(time.Millisecond) }
 	a.event(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %s (%s including waiting). Image size: %d bytes.",
-		a.image, ms(done.took), ms(time.Since(begin)), done.size))
-	return done.id, nil
+		a.image, ms(done.took), ms(time.Since(begin)), done.image.Size))
+	return done.image, nil
 }
 
 // share joins the pull that is under way, or begins one. It returns an error only
@@ -102,16 +102,16 @@ func (p *Puller) run(ctx context.Context, key pullKey, one *pull, a *ask, auths 
 	defer one.cancel()
 	if one.err = p.turn(ctx); one.err == nil {
 		one.began = time.Now()
-		one.id, one.err = p.try(ctx, a, auths)
+		one.image.ID, one.err = p.try(ctx, a, auths)
 		one.took = time.Since(one.began)
 		if p.slots != nil {
 			<-p.slots
 		}
 		if one.err == nil {
-			one.size = p.sizeOf(ctx, a)
+			one.image = p.lookAt(ctx, a, one.image.ID)
 		}
 		if ctx.Err() == nil {
-			p.cfg.Hooks.Pulled(a.image, one.took, one.size, one.err)
+			p.cfg.Hooks.Pulled(a.image, one.took, one.image.Size, one.err)
 		}
 	}
 	p.mu.Lock()
@@ -163,13 +163,16 @@ func (p *Puller) try(ctx context.Context, a *ask, auths []*runtimeapi.AuthConfig
 	return "", errors.Join(errs...)
 }
 
-// sizeOf is for the event and the metric only.
-func (p *Puller) sizeOf(ctx context.Context, a *ask) uint64 {
+// lookAt asks what was pulled: whom it runs as, and how large it is. id is what
+// the pull returned.
+func (p *Puller) lookAt(ctx context.Context, a *ask, id string) observed.Image {
 	resp, err := p.cfg.Images.ImageStatus(ctx, a.spec, false)
 	if err != nil {
-		p.cfg.Log.V(1).Info("Size of pulled image is not known", "image", a.image, "err", err.Error())
+		p.cfg.Log.V(1).Info("The pulled image cannot be looked at", "image", a.image, "err", err.Error())
 	}
-	return resp.GetImage().GetSize()
+	image := imageOf(resp.GetImage())
+	image.ID = id
+	return image
 }
 
 // failed records the failure for this pod and puts it in the API's words.

@@ -81,6 +81,18 @@ type Container struct {
 	Annotations map[string]string
 }
 
+// Image is an image that is present on the node.
+type Image struct {
+	// ID is what a container is created with.
+	ID string
+	// UID is the user that the image names by number, nil when it names none or
+	// names one by UserName.
+	UID      *int64
+	UserName string
+	// Size is in bytes, 0 when the runtime does not tell.
+	Size uint64
+}
+
 // Sandbox is a pod's shared environment: its namespaces and its network.
 type Sandbox struct {
 	ID SandboxID

@@ -23,6 +23,9 @@ type SandboxSpec struct {
 	CgroupParent string
 	// RuntimeHandler runs the sandbox; empty is the runtime's default.
 	RuntimeHandler string
+	// UserNamespace maps the pod's users to the host's; nil when they are the
+	// same. It is set on every mount of the pod's containers, too.
+	UserNamespace *runtimeapi.UserNamespace
 }
 
 // ContainerSpec is what a container needs beside its spec in the pod. [Literal]
@@ -32,12 +35,34 @@ type ContainerSpec struct {
 	Command, Args []string
 	Env           []EnvVar
 	Mounts        []Mount
+	Devices       []Device
+	// SupplementalGroups are those that the pod's volumes ask for, beside the
+	// ones in its security context.
+	SupplementalGroups []int64
 }
 
-// Mount shows a host path inside the container.
+// Mount shows a host path, or the content of an image, inside the container.
 type Mount struct {
-	ContainerPath, HostPath string
-	ReadOnly                bool
+	// ContainerPath is made absolute if it is not.
+	ContainerPath string
+	// HostPath is empty for an image volume.
+	HostPath string
+	ReadOnly bool
+	// RecursiveReadOnly makes mounts below HostPath read-only, too (KEP-3857).
+	RecursiveReadOnly bool
+	// Propagation of mounts between host and container; empty is none.
+	Propagation corev1.MountPropagationMode
+	// SELinuxRelabel lets the runtime give the path the container's label.
+	SELinuxRelabel bool
+	// Image is the reference of an image volume, ImageSubPath a path inside it.
+	Image        *observed.Image
+	ImageSubPath string
+}
+
+// Device shows a device of the host inside the container. Permissions are of the
+// device cgroup: r, w and m.
+type Device struct {
+	HostPath, ContainerPath, Permissions string
 }
 
 // sandboxConfig describes the pod's sandbox to the runtime.
@@ -145,12 +170,12 @@ func namespaces(pod *corev1.Pod) *runtimeapi.NamespaceOption {
 }
 
 // containerConfig describes one container instance to the runtime.
-func (r *Runtime) containerConfig(pod *corev1.Pod, c *corev1.Container, kind podspec.Kind, spec ContainerSpec, imageRef string, count int) *runtimeapi.ContainerConfig {
+func (r *Runtime) containerConfig(pod *corev1.Pod, c *corev1.Container, kind podspec.Kind, spec ContainerSpec, image observed.Image, count int) *runtimeapi.ContainerConfig {
 	labels := podLabels(pod)
 	labels[observed.LabelContainerName] = c.Name
 	config := &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(count)},
-		Image:       &runtimeapi.ImageSpec{Image: imageRef, UserSpecifiedImage: c.Image},
+		Image:       &runtimeapi.ImageSpec{Image: image.ID, UserSpecifiedImage: c.Image},
 		Command:     spec.Command,
 		Args:        spec.Args,
 		WorkingDir:  c.WorkingDir,

@@ -31,11 +31,11 @@ type CRI interface {
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
 }
 
-// ImageEnsurer makes a container's image present and returns the reference to
-// create the container with. An error may have a method WaitingReason() string
-// and one RetryAt() time.Time.
+// ImageEnsurer makes a container's image present. Of the container it looks at
+// name, image and pull policy only. An error may have a method WaitingReason()
+// string and one RetryAt() time.Time.
 type ImageEnsurer interface {
-	EnsureImage(ctx context.Context, pod *corev1.Pod, c *corev1.Container, sandbox *runtimeapi.PodSandboxConfig) (imageRef string, err error)
+	EnsureImage(ctx context.Context, pod *corev1.Pod, c *corev1.Container, sandbox *runtimeapi.PodSandboxConfig) (observed.Image, error)
 }
 
 // ImageForgetter is an optional ability of an [ImageEnsurer]: to drop what it

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/podspec"
@@ -24,7 +23,7 @@ const (
 func linuxResources(pod *corev1.Pod, c *corev1.Container, kind podspec.Kind, nodeMemory int64) *runtimeapi.LinuxContainerResources {
 	return &runtimeapi.LinuxContainerResources{
 		CpuShares:          cpuShares(c.Resources),
-		CpuQuota:           cpuQuota(milli(*c.Resources.Limits.Cpu())),
+		CpuQuota:           podspec.CPUQuota(podspec.Milli(*c.Resources.Limits.Cpu()), cpuPeriod),
 		CpuPeriod:          cpuPeriod,
 		MemoryLimitInBytes: c.Resources.Limits.Memory().Value(),
 		OomScoreAdj:        oomScoreAdj(pod, c, kind, nodeMemory),
@@ -37,31 +36,7 @@ func cpuShares(r corev1.ResourceRequirements) int64 {
 	if !ok {
 		cpu = r.Limits[corev1.ResourceCPU]
 	}
-	return min(max(scaled(milli(cpu), 1024), 2), 262144)
-}
-
-// cpuQuota is 0, no quota, without a limit. The kernel takes no less than 1 ms.
-func cpuQuota(milli int64) int64 {
-	if milli == 0 {
-		return 0
-	}
-	return max(scaled(milli, cpuPeriod), 1000)
-}
-
-// milli is in thousandths of a processor. Quantity.MilliValue itself overflows.
-func milli(q resource.Quantity) int64 {
-	if q.CmpInt64(math.MaxInt64/1000) > 0 {
-		return math.MaxInt64
-	}
-	return q.MilliValue()
-}
-
-// scaled is milli × factor / 1000, without overflow on absurd quantities.
-func scaled(milli, factor int64) int64 {
-	if milli > math.MaxInt64/factor {
-		return math.MaxInt64 / 1000
-	}
-	return milli * factor / 1000
+	return podspec.CPUShares(podspec.Milli(cpu))
 }
 
 // oomScoreAdj tells the kernel whom to kill first: those who asked for little and

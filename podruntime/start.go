@@ -155,7 +155,7 @@ func (s starting) created() (id string, count int, ok bool) {
 // create makes the image present and the container. The image comes first, since
 // only it can take long, and everything else is to be fresh.
 func (r *Runtime) create(ctx context.Context, s starting) (id string, count int, failure *StartFailure) {
-	imageRef, err := r.cfg.Images.EnsureImage(ctx, s.pod, s.c, s.sandbox.Config)
+	image, err := r.cfg.Images.EnsureImage(ctx, s.pod, s.c, s.sandbox.Config)
 	if err != nil {
 		return "", 0, r.imageFailed(ctx, s, err)
 	}
@@ -171,7 +171,7 @@ func (r *Runtime) create(ctx context.Context, s starting) (id string, count int,
 	if err != nil {
 		return "", 0, r.failed(ctx, s, ReasonConfigError, err.Error(), err)
 	}
-	config := r.containerConfig(s.pod, s.c, s.kind, spec, imageRef, count)
+	config := r.containerConfig(s.pod, s.c, s.kind, spec, image, count)
 	call, done := finishing(ctx)
 	defer done()
 	id, err = r.cfg.CRI.CreateContainer(call, string(s.sandbox.ID), config, s.sandbox.Config)

@@ -14,6 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/observed"
 	"github.com/kubeletkit/kubeletkit/podruntime"
 	"github.com/kubeletkit/kubeletkit/status"
+	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 // Runtime carries out plans. [podruntime.Runtime] satisfies it.
@@ -26,8 +27,8 @@ type Runtime interface {
 
 // Volumes makes a pod's volumes present. The volume room satisfies it.
 type Volumes interface {
-	// SetUp returns the host path of each volume by its name in the pod.
-	SetUp(ctx context.Context, pod *corev1.Pod) (map[string]string, error)
+	// SetUp returns each volume by its name in the pod.
+	SetUp(ctx context.Context, pod *corev1.Pod) (map[string]volume.Mounted, error)
 	TearDown(ctx context.Context, uid observed.UID) error
 }
 
@@ -178,7 +179,7 @@ func (e *notYetError) Unwrap() error      { return e.err }
 func (e *notYetError) RetryAt() time.Time { return e.at }
 
 func (s *Syncer) converge(ctx context.Context, pod *corev1.Pod, seen observed.Pod, plan podruntime.Plan, now time.Time) error {
-	mounts := map[string]string{}
+	mounts := map[string]volume.Mounted{}
 	if plan.CreateSandbox || len(plan.Start) > 0 {
 		var err error
 		if err := s.makeDirs(pod); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/observed"
 	"github.com/kubeletkit/kubeletkit/podruntime"
 	"github.com/kubeletkit/kubeletkit/podspec"
+	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 // maxHostname is the length of a DNS label, and of a kernel host name that every
@@ -35,18 +36,18 @@ func (s *Syncer) sandboxSpec(pod *corev1.Pod) podruntime.SandboxSpec {
 
 // containerSpec is what a container needs beside its part of the pod: its mounts,
 // with a fresh file for its termination message.
-func (s *Syncer) containerSpec(pod *corev1.Pod, start podruntime.Start, volumes map[string]string) (podruntime.ContainerSpec, error) {
+func (s *Syncer) containerSpec(pod *corev1.Pod, start podruntime.Start, volumes map[string]volume.Mounted) (podruntime.ContainerSpec, error) {
 	c, _, ok := podspec.Find(pod, start.Name)
 	if !ok {
 		return podruntime.ContainerSpec{}, fmt.Errorf("container %s is not in the pod", start.Name)
 	}
 	spec := podruntime.Literal(c)
 	for _, m := range c.VolumeMounts {
-		host, ok := volumes[m.Name]
+		v, ok := volumes[m.Name]
 		if !ok {
 			return spec, fmt.Errorf("container %s mounts volume %q, which is not set up", c.Name, m.Name)
 		}
-		spec.Mounts = append(spec.Mounts, podruntime.Mount{ContainerPath: m.MountPath, HostPath: host, ReadOnly: m.ReadOnly})
+		spec.Mounts = append(spec.Mounts, podruntime.Mount{ContainerPath: m.MountPath, HostPath: v.HostPath, ReadOnly: m.ReadOnly})
 	}
 	if c.TerminationMessagePath != "" {
 		file, err := s.terminationLog(pod, c.Name)

@@ -27,7 +27,7 @@ func TestNothingIsRemovedUnderAMount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data := filepath.Join(paths["v"], "data")
+	data := filepath.Join(paths["v"].HostPath, "data")
 	if err := os.WriteFile(data, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -35,9 +35,9 @@ func TestNothingIsRemovedUnderAMount(t *testing.T) {
 		if !strings.HasSuffix(dir, "/pods/u1") {
 			t.Errorf("asked for mounts below %s", dir)
 		}
-		return []string{paths["v"]}, nil
+		return []string{paths["v"].HostPath}, nil
 	}
-	if err := v.TearDown(t.Context(), "u1"); !errors.Is(err, ErrMounted) || !strings.Contains(err.Error(), paths["v"]) {
+	if err := v.TearDown(t.Context(), "u1"); !errors.Is(err, ErrMounted) || !strings.Contains(err.Error(), paths["v"].HostPath) {
 		t.Errorf("TearDown = %v, want ErrMounted with the path", err)
 	}
 	if _, err := os.Stat(data); err != nil {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/observed"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
 var (
@@ -64,11 +65,21 @@ func New(cfg Config) (*Volumes, error) {
 	return &Volumes{pods: filepath.Join(cfg.RootDir, "pods"), log: cfg.Log, mounts: mountsBelow, check: checkHostPath}, nil
 }
 
-// SetUp makes the volumes that some container of pod mounts and returns their
-// host paths by volume name. Volumes that no container mounts are not touched.
+// Mounted is a volume that is ready to be mounted into containers.
+type Mounted struct {
+	// HostPath is empty for an image volume, which the runtime mounts by itself.
+	HostPath string
+	// ReadOnly volumes are mounted read-only whatever the container says.
+	ReadOnly bool
+	// SELinuxRelabel allows the runtime to relabel the path: it is the pod's own.
+	SELinuxRelabel bool
+}
+
+// SetUp makes the volumes that some container of pod mounts and returns them by
+// name. Volumes that no container mounts are not touched.
 // Calling it again is cheap and changes nothing that is in order. The error
 // joins one [*Error] per volume that could not be set up.
-func (v *Volumes) SetUp(ctx context.Context, pod *corev1.Pod) (map[string]string, error) {
+func (v *Volumes) SetUp(ctx context.Context, pod *corev1.Pod) (map[string]Mounted, error) {
 	uid := observed.UID(pod.UID)
 	if err := checkName(string(uid)); err != nil {
 		return nil, fmt.Errorf("set up volumes of pod %s/%s: UID %w", pod.Namespace, pod.Name, err)
@@ -79,8 +90,8 @@ func (v *Volumes) SetUp(ctx context.Context, pod *corev1.Pod) (map[string]string
 	}
 	defer done()
 
-	mounted := mountedVolumes(pod)
-	paths := make(map[string]string, len(mounted))
+	mounted := podspec.MountedVolumes(pod)
+	ready := make(map[string]Mounted, len(mounted))
 	var errs []error
 	for i := range pod.Spec.Volumes {
 		vol := &pod.Spec.Volumes[i]
@@ -90,51 +101,34 @@ func (v *Volumes) SetUp(ctx context.Context, pod *corev1.Pod) (map[string]string
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		path, err := v.setUp(ctx, uid, vol)
+		one, err := v.setUp(ctx, uid, vol)
 		if err != nil {
 			errs = append(errs, &Error{Pod: pod.Namespace + "/" + pod.Name, Volume: vol.Name, Err: err})
 			continue
 		}
-		paths[vol.Name] = path
+		ready[vol.Name] = one
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return paths, nil
+	return ready, nil
 }
 
-func (v *Volumes) setUp(ctx context.Context, uid observed.UID, vol *corev1.Volume) (string, error) {
+func (v *Volumes) setUp(ctx context.Context, uid observed.UID, vol *corev1.Volume) (Mounted, error) {
 	switch {
 	case vol.HostPath != nil:
-		return v.setUpHostPath(ctx, vol.HostPath)
+		path, err := v.setUpHostPath(ctx, vol.HostPath)
+		return Mounted{HostPath: path}, err
 	case vol.EmptyDir != nil:
-		return v.setUpEmptyDir(uid, vol.Name, vol.EmptyDir)
+		path, err := v.setUpEmptyDir(uid, vol.Name, vol.EmptyDir)
+		return Mounted{HostPath: path, SELinuxRelabel: true}, err
 	case vol.VolumeSource == corev1.VolumeSource{}:
 		// The API server's default for a volume without a source.
-		return v.setUpEmptyDir(uid, vol.Name, &corev1.EmptyDirVolumeSource{})
+		path, err := v.setUpEmptyDir(uid, vol.Name, &corev1.EmptyDirVolumeSource{})
+		return Mounted{HostPath: path, SELinuxRelabel: true}, err
 	default:
-		return "", fmt.Errorf("%w: use an emptyDir or a hostPath volume", ErrUnsupported)
+		return Mounted{}, fmt.Errorf("%w: use an emptyDir or a hostPath volume", ErrUnsupported)
 	}
-}
-
-// mountedVolumes has the names of the volumes that containers of pod mount.
-func mountedVolumes(pod *corev1.Pod) map[string]bool {
-	names := map[string]bool{}
-	add := func(mounts []corev1.VolumeMount) {
-		for _, m := range mounts {
-			names[m.Name] = true
-		}
-	}
-	for _, c := range pod.Spec.InitContainers {
-		add(c.VolumeMounts)
-	}
-	for _, c := range pod.Spec.Containers {
-		add(c.VolumeMounts)
-	}
-	for _, c := range pod.Spec.EphemeralContainers {
-		add(c.VolumeMounts)
-	}
-	return names
 }
 
 // checkName refuses what would not be one plain directory entry. A static pod's

@@ -65,7 +65,7 @@ func TestEmptyDirIsMadeOnceAndForEveryUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(root, "pods/u1/volumes/kubernetes.io~empty-dir/cache")
-	if len(paths) != 1 || paths["cache"] != dir {
+	if len(paths) != 1 || paths["cache"].HostPath != dir {
 		t.Fatalf("paths = %v, want only cache at %s: a volume nobody mounts is not set up", paths, dir)
 	}
 	assertMode(t, dir, 0o777)
@@ -112,7 +112,7 @@ func assertMode(t *testing.T, path string, want os.FileMode) {
 func TestVolumeWithoutSourceIsAnEmptyDir(t *testing.T) {
 	v, _ := newVolumes(t)
 	paths, err := v.SetUp(t.Context(), podWith("u1", corev1.Volume{Name: "v"}))
-	if err != nil || paths["v"] == "" {
+	if err != nil || paths["v"].HostPath == "" {
 		t.Errorf("SetUp = %v, %v", paths, err)
 	}
 }
@@ -172,7 +172,7 @@ func TestHostPathTypes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			paths, err := v.SetUp(t.Context(), podWith("u1", hostPath("h", c.path, c.kind)))
 			if c.want == "" {
-				if err != nil || paths["h"] != c.path {
+				if err != nil || paths["h"].HostPath != c.path {
 					t.Errorf("SetUp = %v, %v; want %s", paths, err, c.path)
 				}
 				return
@@ -250,7 +250,7 @@ func TestTearDownRemovesOnlyWhatIsOurs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(outside, filepath.Join(paths["cache"], "link")); err != nil {
+	if err := os.Symlink(outside, filepath.Join(paths["cache"].HostPath, "link")); err != nil {
 		t.Fatal(err)
 	}
 	other := filepath.Join(root, "pods/u1/etc-hosts")
@@ -322,9 +322,9 @@ func ExampleVolumes() {
 		panic(err)
 	}
 	paths, err := v.SetUp(context.Background(), pod)
-	fmt.Println(strings.TrimPrefix(paths["cache"], root), err)
+	fmt.Println(strings.TrimPrefix(paths["cache"].HostPath, root), err)
 	err = v.TearDown(context.Background(), "0a1b")
-	_, gone := os.Stat(paths["cache"])
+	_, gone := os.Stat(paths["cache"].HostPath)
 	fmt.Println(err, errors.Is(gone, os.ErrNotExist))
 	// Output:
 	// /pods/0a1b/volumes/kubernetes.io~empty-dir/cache <nil>
