@@ -8,6 +8,7 @@
 //	kk append FILE LINE [STEP]
 //	kk cat FILE...
 //	kk env [NAME...]
+//	kk look [PATH...]
 //	kk crash
 //	kk seq STEP... , STEP... , STEP...
 //
@@ -38,6 +39,7 @@ func steps() map[string]step {
 		"cat":    cat,
 		"env":    env,
 		"crash":  crash,
+		"look":   look,
 		"seq":    seq,
 	}
 }

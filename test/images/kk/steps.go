@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kubeletkit/kubeletkit/test/report"
 )
 
 // terminationLog is terminationMessagePath's default in the Kubernetes API.
@@ -171,6 +174,16 @@ func env(args []string) int {
 	for _, name := range args {
 		fmt.Printf("%s=%s\n", name, os.Getenv(name))
 	}
+	return 0
+}
+
+// look prints one line of JSON: what the process sees of itself, and of the paths.
+func look(paths []string) int {
+	data, err := json.Marshal(report.Make(paths))
+	if err != nil {
+		return complain(err)
+	}
+	fmt.Println(string(data))
 	return 0
 }
 
