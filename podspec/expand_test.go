@@ -26,10 +26,20 @@ func TestExpand(t *testing.T) {
 		"$(A$(A)":     "$(A$(A)",
 		"$A ${A} `A`": "$A ${A} `A`",
 		"100%$":       "100%$",
+		"$(A) $(B$$":  "1 $(B$",
 	} {
 		if got := podspec.Expand(in, vars); got != want {
 			t.Errorf("Expand(%q) = %q, want %q", in, got, want)
 		}
+	}
+}
+
+func TestExpandIsBounded(t *testing.T) {
+	vars := map[string]string{"BIG": strings.Repeat("x", podspec.MaxExpanded/2)}
+	many := strings.Repeat("$(BIG)", 1000)
+	got := podspec.Expand(many, vars)
+	if want := vars["BIG"] + vars["BIG"] + many[:998*len("$(BIG)")]; got != want {
+		t.Errorf("1000 references to half the bound are %d bytes, want %d", len(got), len(want))
 	}
 }
 
