@@ -14,6 +14,7 @@
 //   - [github.com/kubeletkit/kubeletkit/volume]: its volumes.
 //   - [github.com/kubeletkit/kubeletkit/imagepull]: its images are present.
 //   - [github.com/kubeletkit/kubeletkit/podruntime]: desired is compared with observed; the plan is carried out.
+//   - [github.com/kubeletkit/kubeletkit/lifecycle]: its hooks run, after a start and before a stop.
 //   - [github.com/kubeletkit/kubeletkit/criclient]: the door to the runtime. gRPC stops here.
 //   - [github.com/kubeletkit/kubeletkit/pleg]: someone looks back through the door.
 //   - [github.com/kubeletkit/kubeletkit/status]: desired and observed become the reported PodStatus.

@@ -32,7 +32,7 @@ var plan = map[string]room{
 	"podnet":    {floor: 1, planned: true},
 	"userns":    {floor: 1, planned: true},
 	"keyring":   {floor: 1, planned: true},
-	"lifecycle": {floor: 1, planned: true},
+	"lifecycle": {floor: 1, budget: 170},
 	"stats":     {floor: 1, planned: true},
 	"oom":       {floor: 1, planned: true},
 	"kubeapi":   {floor: 1, planned: true},
