@@ -161,6 +161,7 @@ func containerFromStatus(o observed.Container, status *runtimeapi.ContainerStatu
 	if o.ImageID == "" {
 		o.ImageID = o.ImageRef
 	}
+	o.Details = details(status)
 	return o
 }
 

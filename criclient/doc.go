@@ -7,7 +7,8 @@
 //   - Out: the runtime's answers, and errors that errors.Is sorts: [ErrNotFound],
 //     [ErrUnavailable], [ErrDeadline] and their kin. [Wrap] does the same to the
 //     errors of any other CRI client. [Observer] turns answers into observed.Pod
-//     values: what runs, all there is, and one pod in detail.
+//     values: what runs, all there is, and one pod in detail; [Features] does so
+//     with what the runtime can do.
 //   - Owns: one connection, made at the first call and made again whenever it is
 //     lost, until [Client.Close]. No goroutine of its own; gRPC keeps a few while
 //     it is connected. Every stream a call opens ends before the call returns.

@@ -79,6 +79,41 @@ type Container struct {
 	// Annotations are those the instance was created with. The agent that made
 	// it left there what is needed to stop it without its pod at hand.
 	Annotations map[string]string
+	Details
+}
+
+// Details are what a runtime tells of one container when it is asked for it, and
+// an old runtime does not tell at all: containerd 1.6 has Mounts only.
+type Details struct {
+	// User is nil when it is not told.
+	User *User
+	// Resources are the limits in force, nil when they are not told.
+	Resources *Resources
+	Mounts    []Mount
+	// StopSignal is spelled as in the Kubernetes API, SIGTERM or SIGRTMIN+3. It
+	// is empty when it is not told.
+	StopSignal string
+}
+
+// User is what the first process of a container runs as.
+type User struct {
+	UID, GID           int64
+	SupplementalGroups []int64
+}
+
+// Resources are a container's limits in the kernel's units; 0 is not told.
+type Resources struct {
+	CPUShares           int64 // weight; 1024 for one processor
+	CPUQuota, CPUPeriod int64 // microseconds
+	MemoryLimit         int64 // bytes
+}
+
+// Mount is how a host path, or the content of an image, is seen in a container.
+type Mount struct {
+	ContainerPath               string
+	ReadOnly, RecursiveReadOnly bool
+	// Image is the reference of a mounted image, with its digest if that is told.
+	Image string
 }
 
 // Image is an image that is present on the node.

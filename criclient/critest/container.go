@@ -102,6 +102,10 @@ func (r *Runtime) createContainer(_ context.Context, req *runtimeapi.CreateConta
 	if r.diskFull {
 		return nil, errDisk(fmt.Sprintf("create containerd container %q", name), "/var/lib/critest/snapshots")
 	}
+	r.dropNewFields(cfg)
+	if err := r.checkMounts(sb.handler, cfg.GetMounts()); err != nil {
+		return nil, err
+	}
 	c := &container{
 		name: "c:" + name, sandbox: sb, config: cfg, image: img,
 		state: created, createdAt: r.now(), resources: cfg.GetLinux().GetResources(),
@@ -240,7 +244,7 @@ func (r *Runtime) containerStatus(_ context.Context, req *runtimeapi.ContainerSt
 	if err != nil {
 		return nil, err
 	}
-	resp := &runtimeapi.ContainerStatusResponse{Status: containerStatus(c)}
+	resp := &runtimeapi.ContainerStatusResponse{Status: r.containerStatusOf(c)}
 	if req.GetVerbose() {
 		resp.Info = map[string]string{"info": fmt.Sprintf(`{"sandboxID":%q,"pid":%d}`, c.sandbox.id, c.pid())}
 	}

@@ -3,13 +3,16 @@ package critest
 import (
 	"cmp"
 	"context"
-	"maps"
-	"slices"
+	"errors"
+	"io/fs"
+	"os"
 	"sync"
 	"time"
 
 	cri "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubeletkit/kubeletkit/observed"
 )
 
 var (
@@ -38,6 +41,20 @@ type Config struct {
 
 	// Handlers are the runtime handlers RunPodSandbox accepts beside "".
 	Handlers []string
+
+	// Features are what Status tells of the runtime and its handlers, and what
+	// sandboxes and containers may ask for. Default: each handler can do all.
+	Features *observed.RuntimeFeatures
+
+	// OldFields makes it know no field that is newer than containerd 1.6. It does
+	// not tell features, users, resources, stop signals and image IDs, and asked
+	// for a user namespace or a recursive read-only mount, it makes one without.
+	OldFields bool
+
+	// HostPath is asked for the host path of each mount, and its error refuses
+	// the container. [MakeHostPath] does as containerd. Default: any path will do,
+	// and no file system is touched.
+	HostPath func(path string) error
 
 	// CgroupDriver is what RuntimeConfig reports.
 	CgroupDriver CgroupDriver
@@ -69,13 +86,25 @@ const (
 	Systemd
 )
 
+// MakeHostPath is a Config.HostPath that does as containerd: what is not there
+// becomes a directory.
+func MakeHostPath(path string) error {
+	_, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = os.MkdirAll(path, 0o755)
+	}
+	return err
+}
+
 // Containerd16 is a Config that answers like containerd 1.6: no events, no
-// RuntimeConfig, no list streams, and stopping what is not there is an error.
+// RuntimeConfig, no list streams, no newer fields, and stopping what is not there
+// is an error.
 func Containerd16() Config {
 	return Config{
 		RuntimeName:    "containerd",
 		RuntimeVersion: "1.6.20",
 		MissingIsError: true,
+		OldFields:      true,
 		Unimplemented: []string{
 			"GetContainerEvents", "RuntimeConfig", "UpdatePodSandboxResources",
 			"StreamPodSandboxes", "StreamContainers", "StreamContainerStats",
@@ -236,9 +265,7 @@ func (r *Runtime) status(_ context.Context, req *runtimeapi.StatusRequest) (*run
 	resp := &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 		{Type: runtimeapi.RuntimeReady, Status: true}, network,
 	}}}
-	for _, h := range slices.Sorted(maps.Keys(r.handlers)) {
-		resp.RuntimeHandlers = append(resp.RuntimeHandlers, &runtimeapi.RuntimeHandler{Name: h})
-	}
+	r.tellFeatures(resp)
 	if req.GetVerbose() {
 		resp.Info = map[string]string{"info": "{}"}
 	}

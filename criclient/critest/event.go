@@ -147,7 +147,7 @@ func (r *Runtime) emit(kind runtimeapi.ContainerEventType, sb *sandbox, id strin
 		PodSandboxStatus:   sandboxStatus(sb),
 	}
 	for _, c := range sb.inOrder() {
-		ev.ContainersStatuses = append(ev.ContainersStatuses, containerStatus(c))
+		ev.ContainersStatuses = append(ev.ContainersStatuses, r.containerStatusOf(c))
 	}
 	f := r.takeEventFault(kind, sb, id)
 	switch {

@@ -21,7 +21,7 @@ type Image struct {
 	ID       string // sha256:…, of the configuration; default made from Ref. Equal IDs are one image under several names
 	Digest   string // sha256:…, of the manifest; default made from ID
 	Size     uint64 // default 1 MiB
-	User     string // as in a Dockerfile: a name, a number, or either with :group
+	User     string // as in a Dockerfile: a name, a number, or either with :group; a name but root is 1000
 	Pinned   bool   // the runtime asks that nobody removes it
 
 	// PullTakes is how long a pull takes.

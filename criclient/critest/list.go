@@ -44,6 +44,9 @@ func (r *Runtime) containerList(f *runtimeapi.ContainerFilter, limit int) (*runt
 	resp := &runtimeapi.ListContainersResponse{Containers: make([]*runtimeapi.Container, len(found))}
 	for i, c := range found {
 		resp.Containers[i] = containerEntry(c)
+		if r.cfg.OldFields {
+			resp.Containers[i].ImageId = ""
+		}
 	}
 	return resp, nil
 }

@@ -119,6 +119,9 @@ func (r *Runtime) runPodSandbox(_ context.Context, req *runtimeapi.RunPodSandbox
 	case r.diskFull:
 		return nil, errDisk(fmt.Sprintf("create sandbox %q", name), "/var/lib/critest/sandboxes")
 	}
+	if err := r.checkUserNamespace(sb); err != nil {
+		return nil, err
+	}
 	sb.createdAt = r.now()
 	sb.id = r.newID(name, sb.createdAt)
 	sb.seq = r.seq

@@ -2,6 +2,8 @@ package critest
 
 import (
 	"maps"
+	"strconv"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -25,7 +27,7 @@ func sandboxStatus(sb *sandbox) *runtimeapi.PodSandboxStatus {
 	}
 }
 
-func containerStatus(c *container) *runtimeapi.ContainerStatus {
+func (r *Runtime) containerStatusOf(c *container) *runtimeapi.ContainerStatus {
 	st := &runtimeapi.ContainerStatus{
 		Id:          c.id,
 		Metadata:    containerMetadata(c),
@@ -36,39 +38,66 @@ func containerStatus(c *container) *runtimeapi.ContainerStatus {
 		ExitCode:    c.exitCode,
 		Image:       &runtimeapi.ImageSpec{Image: c.image.name()},
 		ImageRef:    c.image.digestName(),
-		ImageId:     c.image.id,
 		Reason:      c.reason,
 		Message:     c.message,
 		Labels:      maps.Clone(c.config.GetLabels()),
 		Annotations: maps.Clone(c.config.GetAnnotations()),
 		LogPath:     c.logPath,
-		User:        containerUser(c),
-		StopSignal:  c.config.GetStopSignal(),
 	}
+	for _, m := range c.config.GetMounts() {
+		m = clone(m)
+		if image := r.resolveLocal(m.GetImage().GetImage()); image != nil {
+			m.Image.ImageRef = image.digestName()
+		}
+		st.Mounts = append(st.Mounts, m)
+	}
+	if r.cfg.OldFields {
+		return st
+	}
+	st.ImageId = c.image.id
+	st.User = containerUser(c)
+	st.StopSignal = c.config.GetStopSignal()
 	if st.StopSignal == runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 		st.StopSignal = runtimeapi.Signal_SIGNAL_SIGTERM
 	}
 	if c.resources != nil {
 		st.Resources = &runtimeapi.ContainerResources{Linux: clone(c.resources)}
 	}
-	for _, m := range c.config.GetMounts() {
-		st.Mounts = append(st.Mounts, clone(m))
-	}
 	return st
 }
 
-// containerUser is the user the process would run as: the container's own, or
-// else the image's.
+// namedUser is the number of every user that is named, but root.
+const namedUser = 1000
+
+// containerUser is the user that the process runs as: the container's own, or else
+// the image's. A group of the image counts only with its user.
 func containerUser(c *container) *runtimeapi.ContainerUser {
 	sec := c.config.GetLinux().GetSecurityContext()
-	uid, _ := c.image.user()
-	if sec.GetRunAsUser() != nil {
-		uid = sec.GetRunAsUser()
+	u := &runtimeapi.LinuxContainerUser{Gid: sec.GetRunAsGroup().GetValue()}
+	name, group, _ := strings.Cut(c.image.User, ":")
+	switch {
+	case sec.GetRunAsUser() != nil:
+		u.Uid = sec.GetRunAsUser().GetValue()
+	case sec.GetRunAsUsername() != "":
+		u.Uid = userNumber(sec.GetRunAsUsername())
+	default:
+		u.Uid = userNumber(name)
+		if sec.GetRunAsGroup() == nil {
+			u.Gid = userNumber(group)
+		}
 	}
-	groups := append([]int64{sec.GetRunAsGroup().GetValue()}, sec.GetSupplementalGroups()...)
-	return &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{
-		Uid: uid.GetValue(), Gid: sec.GetRunAsGroup().GetValue(), SupplementalGroups: groups,
-	}}
+	u.SupplementalGroups = append([]int64{u.Gid}, sec.GetSupplementalGroups()...)
+	return &runtimeapi.ContainerUser{Linux: u}
+}
+
+func userNumber(name string) int64 {
+	if n, err := strconv.ParseInt(name, 10, 64); err == nil {
+		return n
+	}
+	if name == "" || name == "root" {
+		return 0
+	}
+	return namedUser
 }
 
 // mergeResources lays an update over what a container has: zero means unchanged.

@@ -25,6 +25,9 @@ func containerPromises() []promise {
 		{"an unknown container is NotFound", containerUnknown},
 		{"stats of a running container only grow", containerStatsGrow},
 		{"a command runs in a container", containerExec},
+		{"a container shows its mounts", containerMounts},
+		{"a container runs as the user that was asked for, if the runtime tells", containerUserAsked},
+		{"the resources of a running container can be changed", containerResources},
 	}
 }
 
@@ -206,9 +209,10 @@ func containerNeedsSandbox(p *promiseTest) {
 func containerNeedsImage(p *promiseTest) {
 	pod := p.podConfig()
 	sandbox := p.run(pod)
-	none := Program{Image: "localhost/critest/no-such-image:1"}
-	if id, err := p.Runtime.CreateContainer(p.ctx, sandbox, p.containerConfig(pod, none), pod); err == nil {
-		p.Errorf("container %s was made without an image", id)
+	for _, image := range []string{"localhost/critest/no-such-image:1", "sha256:" + missingID} {
+		if id, err := p.Runtime.CreateContainer(p.ctx, sandbox, p.containerConfig(pod, Program{Image: image}), pod); err == nil {
+			p.Errorf("container %s was made from image %s, which is not there", id, image)
+		}
 	}
 	p.create(sandbox, pod, p.Forever) // the failure has not kept the name
 }
@@ -252,5 +256,64 @@ func containerExec(p *promiseTest) {
 	p.ok(p.Runtime.StopContainer(p.ctx, id, 0), "StopContainer")
 	if _, _, err := p.Runtime.ExecSync(p.ctx, id, []string{"/any"}, time.Second); err == nil {
 		p.Error("a command ran in a container that has exited")
+	}
+}
+
+func containerMounts(p *promiseTest) {
+	pod := p.podConfig()
+	sandbox := p.run(pod)
+	cfg := p.containerConfig(pod, p.Forever)
+	dir := p.TempDir()
+	cfg.Mounts = []*runtimeapi.Mount{{ContainerPath: "/critest-a", HostPath: dir}, {ContainerPath: "/critest-b", HostPath: dir, Readonly: true}}
+	id, err := p.Runtime.CreateContainer(p.ctx, sandbox, cfg, pod)
+	p.ok(err, "CreateContainer")
+	p.ok(p.Runtime.StartContainer(p.ctx, id), "StartContainer")
+	for _, want := range cfg.Mounts {
+		i := slices.IndexFunc(p.container(id).GetMounts(), func(m *runtimeapi.Mount) bool { return m.GetContainerPath() == want.GetContainerPath() })
+		if i < 0 {
+			p.Errorf("mount %s is not shown", want.GetContainerPath())
+			continue
+		}
+		got := p.container(id).GetMounts()[i]
+		equal(p, "host path", got.GetHostPath(), dir)
+		equal(p, "read-only", got.GetReadonly(), want.GetReadonly())
+	}
+}
+
+func containerUserAsked(p *promiseTest) {
+	pod := p.podConfig()
+	sandbox := p.run(pod)
+	cfg := p.containerConfig(pod, p.Forever)
+	cfg.Linux.SecurityContext = &runtimeapi.LinuxContainerSecurityContext{
+		RunAsUser: &runtimeapi.Int64Value{Value: 65534}, RunAsGroup: &runtimeapi.Int64Value{Value: 65533}, SupplementalGroups: []int64{12345},
+	}
+	id, err := p.Runtime.CreateContainer(p.ctx, sandbox, cfg, pod)
+	p.ok(err, "CreateContainer")
+	p.ok(p.Runtime.StartContainer(p.ctx, id), "StartContainer")
+	if user := p.container(id).GetUser().GetLinux(); user != nil {
+		equal(p, "user", user.GetUid(), 65534)
+		equal(p, "group", user.GetGid(), 65533)
+		equal(p, "has the supplemental group", slices.Contains(user.GetSupplementalGroups(), 12345), true)
+	}
+}
+
+func containerResources(p *promiseTest) {
+	pod := p.podConfig()
+	sandbox := p.run(pod)
+	cfg := p.containerConfig(pod, p.Forever)
+	cfg.Linux.Resources = &runtimeapi.LinuxContainerResources{CpuShares: 512, MemoryLimitInBytes: 64 << 20}
+	id, err := p.Runtime.CreateContainer(p.ctx, sandbox, cfg, pod)
+	p.ok(err, "CreateContainer")
+	p.ok(p.Runtime.StartContainer(p.ctx, id), "StartContainer")
+	update := &runtimeapi.ContainerResources{Linux: &runtimeapi.LinuxContainerResources{CpuShares: 256, MemoryLimitInBytes: 128 << 20}}
+	p.ok(p.Runtime.UpdateContainerResources(p.ctx, id, update), "UpdateContainerResources")
+	if res := p.container(id).GetResources().GetLinux(); res != nil {
+		equal(p, "CPU shares", res.GetCpuShares(), 256)
+		equal(p, "memory limit", res.GetMemoryLimitInBytes(), 128<<20)
+	}
+	equal(p, "state", p.container(id).GetState(), running)
+	p.ok(p.Runtime.RemoveContainer(p.ctx, id), "RemoveContainer")
+	if p.Runtime.UpdateContainerResources(p.ctx, id, update) == nil {
+		p.Error("the resources of a container that is gone were changed")
 	}
 }

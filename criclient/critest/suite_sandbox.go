@@ -31,6 +31,20 @@ func runtimePromises() []promise {
 				}
 			}
 		}},
+		{"the default handler is among those the runtime tells of, if any", func(p *promiseTest) {
+			resp, err := p.Runtime.Status(p.ctx, false)
+			p.ok(err, "Status")
+			names := map[string]bool{}
+			for _, h := range resp.GetRuntimeHandlers() {
+				if names[h.GetName()] {
+					p.Errorf("handler %q is told of twice", h.GetName())
+				}
+				names[h.GetName()] = true
+			}
+			if len(names) > 0 && !names[""] {
+				p.Errorf("handlers %v, want the default one among them", names)
+			}
+		}},
 		{"the cgroup driver is known or the question is unimplemented", func(p *promiseTest) {
 			resp, err := p.Runtime.RuntimeConfig(p.ctx)
 			if err != nil && !p.IsUnimplemented(err) {
