@@ -13,6 +13,7 @@
 //   - [github.com/kubeletkit/kubeletkit/podspec]: questions that the Pod's spec answers by itself.
 //   - [github.com/kubeletkit/kubeletkit/volume]: its volumes.
 //   - [github.com/kubeletkit/kubeletkit/imagepull]: its images are present.
+//   - [github.com/kubeletkit/kubeletkit/podenv]: what its containers find in their environment.
 //   - [github.com/kubeletkit/kubeletkit/podruntime]: desired is compared with observed; the plan is carried out.
 //   - [github.com/kubeletkit/kubeletkit/lifecycle]: its hooks run, after a start and before a stop.
 //   - [github.com/kubeletkit/kubeletkit/criclient]: the door to the runtime. gRPC stops here.

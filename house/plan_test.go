@@ -39,7 +39,7 @@ var plan = map[string]room{
 
 	"volume":       {floor: 2, budget: 170},
 	"cgroup":       {floor: 2, planned: true},
-	"podenv":       {floor: 2, planned: true},
+	"podenv":       {floor: 2, budget: 170},
 	"allocation":   {floor: 2, planned: true},
 	"podstore":     {floor: 2, budget: 170},
 	"pleg":         {floor: 2, budget: 170},
