@@ -62,7 +62,7 @@ func BenchmarkFirstScan(b *testing.B) {
 		clear(f.known)
 		f.scan(time.Now())
 	}
-	if len(f.pods()) != 100 {
+	if pods, _ := f.content(); len(pods) != 100 {
 		b.Fatal("pods are missing: ", f.Errors())
 	}
 }

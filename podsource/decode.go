@@ -78,6 +78,13 @@ func (all DecodeErrors) Unwrap() []error {
 // mostFaults is after how many faults the documents that follow are left unread.
 const mostFaults = 100
 
+// Manifest is what one manifest holds.
+type Manifest struct {
+	Pods       []*corev1.Pod
+	ConfigMaps []*corev1.ConfigMap
+	Secrets    []*corev1.Secret
+}
+
 // Decode reads a manifest: v1 Pod, PodList or List of Pods, YAML or JSON, one or
 // several documents. The pods are defaulted and checked as the API server does
 // on create, and carry what the kubelet gives to static pods: name suffix, UID,
@@ -87,7 +94,23 @@ const mostFaults = 100
 // whole manifest with [DecodeErrors], because half of what belongs together
 // can be worse than the last good version of it.
 func Decode(data []byte, from Origin) ([]*corev1.Pod, error) {
-	d := decoder{from: from}
+	m, err := decode(data, from, false)
+	if err != nil {
+		return nil, err
+	}
+	return m.Pods, nil
+}
+
+// DecodeManifest is [Decode] for a node that has [Objects]: the manifest may
+// hold ConfigMaps, Secrets and lists of them beside the pods, and the pods may
+// refer to such objects. An object gets no name suffix: pods name it as it is
+// written. No error ever holds a value of a Secret's data.
+func DecodeManifest(data []byte, from Origin) (*Manifest, error) {
+	return decode(data, from, true)
+}
+
+func decode(data []byte, from Origin, objects bool) (*Manifest, error) {
+	d := decoder{from: from, objects: objects, keys: make(map[ObjectKey]bool)}
 	docs := split(data)
 	for _, doc := range docs {
 		// A file of something else can have a million faults.
@@ -102,13 +125,15 @@ func Decode(data []byte, from Origin) ([]*corev1.Pod, error) {
 	if len(d.faults) > 0 {
 		return nil, d.faults
 	}
-	return d.pods, nil
+	return &d.out, nil
 }
 
 type decoder struct {
-	from   Origin
-	pods   []*corev1.Pod
-	faults DecodeErrors
+	from    Origin
+	objects bool // ConfigMaps and Secrets are taken too
+	out     Manifest
+	keys    map[ObjectKey]bool // of the objects in out
+	faults  DecodeErrors
 }
 
 func (d *decoder) fault(doc document, item int, err error) {
@@ -122,78 +147,117 @@ func (d *decoder) document(doc document) {
 		return
 	}
 	for _, object := range objects {
-		d.object(doc, object)
-	}
-}
-
-func (d *decoder) object(doc document, object json.RawMessage) {
-	var kind metav1.TypeMeta
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(object, &kind); err != nil {
-		d.fault(doc, 0, fmt.Errorf("not a Pod but %.40q; apiVersion and kind are missing", object))
-		return
-	}
-	switch {
-	case kind.APIVersion == "v1" && kind.Kind == "Pod":
-		d.pod(doc, 0, object)
-	case kind.APIVersion == "v1" && (kind.Kind == "PodList" || kind.Kind == "List"):
-		var list struct {
-			metav1.TypeMeta `json:",inline"`
-			metav1.ListMeta `json:"metadata"`
-			Items           []json.RawMessage `json:"items"`
-		}
-		for _, err := range strictly(object, &list) {
-			d.fault(doc, 0, err)
-		}
-		for i, item := range list.Items {
-			d.item(doc, i+1, item, kind.Kind == "PodList")
-		}
-	default:
-		d.fault(doc, 0, kindError(kind))
-	}
-}
-
-// item takes one member of a list. Only a PodList may leave out what it holds.
-func (d *decoder) item(doc document, n int, item json.RawMessage, mayOmitKind bool) {
-	var kind metav1.TypeMeta
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(item, &kind); err != nil {
-		d.fault(doc, n, fmt.Errorf("not a Pod but %.40q", item))
-		return
-	}
-	if mayOmitKind && kind == (metav1.TypeMeta{}) {
-		kind = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-	}
-	if kind.APIVersion != "v1" || kind.Kind != "Pod" {
-		d.fault(doc, n, kindError(kind))
-		return
-	}
-	d.pod(doc, n, item)
-}
-
-func kindError(kind metav1.TypeMeta) error {
-	if kind.Kind == "" {
-		return field.Required(field.NewPath("kind"), "a manifest holds apiVersion v1 and kind Pod, PodList or List")
-	}
-	return field.NotSupported(field.NewPath("kind"), kind.APIVersion+"/"+kind.Kind, []string{"v1/Pod", "v1/PodList", "v1/List"})
-}
-
-func (d *decoder) pod(doc document, item int, object json.RawMessage) {
-	pod := &corev1.Pod{}
-	errs := strictly(object, pod)
-	if len(errs) == 0 {
-		hash, err := hashOf(object, d.from)
+		kind, err := kindOf(object)
 		if err != nil {
-			errs = append(errs, err)
+			d.fault(doc, 0, err)
+			continue
 		}
-		makeStatic(pod, d.from, hash)
-		setDefaults(pod)
-		for _, err := range slices.Concat(forbiddenReferences(pod), validate(pod)) {
-			errs = append(errs, err)
+		of, isList := strings.CutSuffix(kind.Kind, "List")
+		if isList && kind.APIVersion == "v1" && (of == "" || d.takes(of)) {
+			d.list(doc, of, object)
+		} else {
+			d.object(doc, 0, kind, object)
 		}
+	}
+}
+
+// kindOf tells what an object says it is. The error for what is no object does
+// not repeat it, for it may be what is left of a Secret.
+func kindOf(object json.RawMessage) (metav1.TypeMeta, error) {
+	var kind metav1.TypeMeta
+	err := kjson.UnmarshalCaseSensitivePreserveInts(object, &kind)
+	if err == nil {
+		return kind, nil
+	}
+	what := "a number or a truth value"
+	switch object[0] {
+	case '{':
+		return kind, field.TypeInvalid(field.NewPath("kind"), field.OmitValueType{}, "apiVersion and kind are strings")
+	case '[':
+		what = "a list"
+	case '"':
+		what = "a text"
+	}
+	return kind, fmt.Errorf("not an object but %s; apiVersion and kind are missing", what)
+}
+
+// list takes a list. Only one that names what it holds may leave out the kind
+// of its items.
+func (d *decoder) list(doc document, of string, object json.RawMessage) {
+	var list struct {
+		metav1.TypeMeta `json:",inline"`
+		metav1.ListMeta `json:"metadata"`
+		Items           []json.RawMessage `json:"items"`
+	}
+	for _, err := range strictly(object, &list) {
+		d.fault(doc, 0, err)
+	}
+	for i, item := range list.Items {
+		kind, err := kindOf(item)
+		if err != nil {
+			d.fault(doc, i+1, err)
+			continue
+		}
+		if of != "" && kind == (metav1.TypeMeta{}) {
+			kind = metav1.TypeMeta{APIVersion: "v1", Kind: of}
+		}
+		if of != "" && kind.Kind != of {
+			d.fault(doc, i+1, field.NotSupported(field.NewPath("kind"), kind.Kind, []string{of}))
+			continue
+		}
+		d.object(doc, i+1, kind, item)
+	}
+}
+
+// takes reports whether a kind of this room's may stand in the manifest.
+func (d *decoder) takes(kind string) bool {
+	return kind == "Pod" || d.objects && (kind == KindConfigMap || kind == KindSecret)
+}
+
+func (d *decoder) object(doc document, item int, kind metav1.TypeMeta, object json.RawMessage) {
+	var errs []error
+	switch {
+	case kind.APIVersion != "v1" || !d.takes(kind.Kind):
+		errs = []error{d.kindError(kind)}
+	case kind.Kind == KindConfigMap:
+		errs = d.configMap(object)
+	case kind.Kind == KindSecret:
+		errs = d.secret(object)
+	default:
+		errs = d.pod(object)
 	}
 	for _, err := range errs {
 		d.fault(doc, item, err)
 	}
-	d.pods = append(d.pods, pod)
+}
+
+func (d *decoder) kindError(kind metav1.TypeMeta) error {
+	kinds := []string{"v1/Pod", "v1/PodList", "v1/List"}
+	if d.objects {
+		kinds = append(kinds, "v1/ConfigMap", "v1/ConfigMapList", "v1/Secret", "v1/SecretList")
+	}
+	if kind.Kind == "" {
+		return field.Required(field.NewPath("kind"), "a manifest holds apiVersion v1 and kind Pod, PodList or List")
+	}
+	return field.NotSupported(field.NewPath("kind"), kind.APIVersion+"/"+kind.Kind, kinds)
+}
+
+func (d *decoder) pod(object json.RawMessage) (errs []error) {
+	pod := &corev1.Pod{}
+	if errs := strictly(object, pod); len(errs) > 0 {
+		return errs
+	}
+	hash, err := hashOf(object, d.from)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	makeStatic(pod, d.from, hash)
+	setDefaults(pod)
+	for _, err := range slices.Concat(forbiddenReferences(pod, d.objects), validate(pod)) {
+		errs = append(errs, err)
+	}
+	d.out.Pods = append(d.out.Pods, pod)
+	return errs
 }
 
 // strictly decodes into v and tells all unknown and repeated fields, or the
@@ -201,7 +265,7 @@ func (d *decoder) pod(doc document, item int, object json.RawMessage) {
 func strictly(object json.RawMessage, v any) []error {
 	unknown, err := kjson.UnmarshalStrict(object, v)
 	if err != nil {
-		return []error{locate(object, err)}
+		return []error{locate(object, v, err)}
 	}
 	for i, e := range unknown {
 		unknown[i] = readable(e)

@@ -86,7 +86,7 @@ func TestDecodeErrorsNameFileDocumentAndField(t *testing.T) {
 		"only comments":                  {"# pods to come\n---\n", "/m/web.yaml: no pod in it; remove it to remove its pods"},
 		"another kind":                   {"apiVersion: apps/v1\nkind: Deployment\n", `/m/web.yaml document 1: kind: Unsupported value: "apps/v1/Deployment": supported values: "v1/Pod", "v1/PodList", "v1/List"`},
 		"no kind":                        {"metadata: {name: a}\n", "/m/web.yaml document 1: kind: Required value: a manifest holds apiVersion v1 and kind Pod, PodList or List"},
-		"a scalar":                       {"hello", `/m/web.yaml document 1: not a Pod but "\"hello\""; apiVersion and kind are missing`},
+		"a scalar":                       {"hello", "/m/web.yaml document 1: not an object but a text; apiVersion and kind are missing"},
 		"a fault in the second document": {manifest("a") + "---\n" + manifest("b", "containers: [{name: app}]"), "/m/web.yaml document 2: spec.containers[0].image: Required value"},
 		"a fault in a list's item":       {`{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Service"}]}`, `/m/web.yaml document 1 item 1: kind: Unsupported value: "v1/Service": supported values: "v1/Pod", "v1/PodList", "v1/List"`},
 		"a list of lists":                {`{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"List","items":[]}]}`, `/m/web.yaml document 1 item 1: kind: Unsupported value: "v1/List": supported values: "v1/Pod", "v1/PodList", "v1/List"`},

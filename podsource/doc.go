@@ -3,12 +3,14 @@
 //
 //   - In: manifests (v1 Pod, PodList or List; YAML or JSON; several documents
 //     per file) through [Files] and [HTTP], or complete sets from a Source of
-//     the embedder's own, such as an API watch.
+//     the embedder's own, such as an API watch. ConfigMaps and Secrets stand
+//     beside the pods when the source has [Objects] to put them.
 //   - Out: an [Update] per kind of change and source on [Mux.Updates]. A full
-//     channel blocks the source that has news; nothing is dropped.
+//     channel blocks the source that has news; nothing is dropped. Objects
+//     change just before the pods of the same manifest do.
 //   - Owns: one goroutine per source inside [Mux.Run], and the file watch that
 //     [Files] opens inside its own Run. Nothing runs before or after.
-//   - Rooms: podstore writes the pods down as desired; syncloop reads the
+//   - Rooms: podenv and volume ask Objects; podstore writes the pods down as desired; syncloop reads the
 //     updates and says with [Mux.MarkSeen] how far it has come.
 //
 // A static pod needs no API server, so nobody has checked or defaulted it:
@@ -18,9 +20,10 @@
 // A source always tells its complete set. Missing information is never a
 // smaller set: a manifest that does not parse keeps the pods of its last good
 // version, a URL that does not answer keeps everything. Only a file that is
-// gone, or a set that says so, removes pods.
+// gone, or a set that says so, removes pods or objects.
 //
-// Differences from the kubelet, on purpose: several pods per file; editor
+// Differences from the kubelet, on purpose: several pods per file, and the config
+// maps and secrets that they need; editor
 // backups (web.yaml~, *.bak, *.swp and the like) are not pods; unknown and
 // duplicate fields are errors that name the field.
 package podsource

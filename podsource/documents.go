@@ -143,10 +143,26 @@ var (
 	newLine  = regexp.MustCompile(`(unmarshal errors:)?\n\s*`)
 )
 
+// values are the places in YAML errors that repeat a value, which may be a
+// Secret's, and what stands there instead.
+var values = []struct {
+	at      *regexp.Regexp
+	instead string
+}{
+	{regexp.MustCompile(`(?s)unknown anchor '.*' referenced`), "unknown anchor; a value that begins with '*' needs quotes"},
+	{regexp.MustCompile("(?s)`.*`"), "a value"},
+	{regexp.MustCompile(`(?s)invalid map key: .*`), "a map stands where a key or a value is wanted; what begins with '{' needs quotes"},
+	{regexp.MustCompile(`(?s)(unsupported map key of type: [^,]*), key: .*`), "$1"},
+}
+
 // shiftLines makes the lines that a YAML error names those of the manifest, and
-// the error one line long.
+// the error one line long. It takes out what the error says of values.
 func shiftLines(err error, by int) error {
-	text := yamlLine.ReplaceAllStringFunc(err.Error(), func(s string) string {
+	text := err.Error()
+	for _, v := range values {
+		text = v.at.ReplaceAllString(text, v.instead)
+	}
+	text = yamlLine.ReplaceAllStringFunc(text, func(s string) string {
 		n, convErr := strconv.Atoi(yamlLine.FindStringSubmatch(s)[1])
 		if convErr != nil {
 			return s

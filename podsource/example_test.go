@@ -110,3 +110,51 @@ spec:
 	// Output:
 	// /etc/manifests/web.yaml document 1: spec.containers[0].env[0].value: Invalid value: 80: want a string, have number; put it in quotes
 }
+
+// A node without an API server that keeps a pod's configuration in its manifest.
+func ExampleObjects() {
+	dir, err := os.MkdirTemp("", "manifests")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	os.WriteFile(filepath.Join(dir, "web.yaml"), []byte(`
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: web}
+data: {greeting: hello}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - name: app
+    image: example.com/web:1
+    envFrom: [{configMapRef: {name: web}}]
+`), 0o600)
+
+	objects := podsource.NewObjects(podsource.ObjectsConfig{
+		Changed: func(keys []podsource.ObjectKey) { fmt.Println("changed:", keys) },
+	})
+	files, err := podsource.NewFiles(podsource.FilesConfig{Path: dir, NodeName: "node-1", Objects: objects})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	err = files.Run(ctx, func(pods []*corev1.Pod) {
+		web, err := objects.ConfigMap(ctx, pods[0].Namespace, "web")
+		fmt.Println(pods[0].Name, "finds", web.Data, err)
+		_, err = objects.Secret(ctx, pods[0].Namespace, "web")
+		fmt.Println(err)
+		cancel()
+	})
+	fmt.Println("ended:", err)
+	// Output:
+	// changed: [ConfigMap default/web]
+	// web-node-1 finds map[greeting:hello] <nil>
+	// secrets "web" not found
+	// ended: <nil>
+}

@@ -28,8 +28,11 @@ type FilesConfig struct {
 	// RescanEvery is the time between two looks when nothing hints at a
 	// change; default 20s. Without file notifications it is at most 1s.
 	RescanEvery time.Duration
-	Log         logr.Logger // default discards
-	Hooks       FilesHooks  // default no-ops
+	// Objects takes the ConfigMaps and Secrets that stand in the manifests.
+	// Without it they are faults, and so are pods that refer to any.
+	Objects *Objects
+	Log     logr.Logger // default discards
+	Hooks   FilesHooks  // default no-ops
 }
 
 // FilesHooks report work as it happens.
@@ -61,7 +64,7 @@ const (
 	unwatchedPoll = time.Second
 )
 
-// Files is the [Source] of pods in manifest files.
+// Files is the [Source] of pods in manifest files, and of the [Objects] beside them.
 //
 // A directory's manifests are its regular files, also behind symbolic links, in
 // the order of their names and whatever their extension. Names of dot files and
@@ -76,13 +79,14 @@ const (
 // a fault may have moved the borders between documents, so there is no telling
 // which one is the old one. Files of the directory do not affect each other.
 type Files struct {
-	cfg FilesConfig
+	cfg     FilesConfig
+	objects *objectSource // nil without Objects
 
 	// Touched only by the goroutine in Run.
-	known     map[string]*manifest
+	known     map[string]*file
 	warned    map[string]bool // sub-directories that were mentioned
 	pathErr   error
-	goneSince time.Time // when Path was first found missing, with pods held
+	goneSince time.Time // when Path was first found missing, with something held
 	spoken    bool
 	writing   bool // a file was left out because it was being written
 
@@ -92,14 +96,19 @@ type Files struct {
 	}
 }
 
-// manifest is what is known of one file.
-type manifest struct {
+// file is what is known of one file.
+type file struct {
 	stamp   stamp
 	settled bool              // stamp tells every later change
 	sum     [sha256.Size]byte // of the content that was last read
 	pods    []*corev1.Pod     // of the last good content
+	objects []object          // of the same
+	exposed bool              // everyone can read a Secret in it
 	err     error
 }
+
+// holds reports whether the file's last good version has anything in it.
+func (f *file) holds() bool { return len(f.pods) > 0 || len(f.objects) > 0 }
 
 // NewFiles checks cfg and returns a source that has not started.
 func NewFiles(cfg FilesConfig) (*Files, error) {
@@ -120,7 +129,7 @@ func NewFiles(cfg FilesConfig) (*Files, error) {
 	if cfg.Hooks.Scanned == nil {
 		cfg.Hooks.Scanned = func(time.Duration, int, int) {}
 	}
-	return &Files{cfg: cfg, known: make(map[string]*manifest), warned: make(map[string]bool)}, nil
+	return &Files{cfg: cfg, objects: cfg.Objects.join(), known: make(map[string]*file), warned: make(map[string]bool)}, nil
 }
 
 // Name is [SourceFile].
@@ -151,7 +160,9 @@ func (f *Files) Run(ctx context.Context, set func([]*corev1.Pod)) error {
 		incomplete := !f.spoken && (f.pathErr != nil && !changed || f.writing && time.Since(started) < recent)
 		if !incomplete && (changed || !f.spoken) {
 			f.spoken = true
-			set(f.pods())
+			pods, objects := f.content()
+			f.objects.set(objects) // first, for a pod finds the objects of its own file
+			set(pods)
 		}
 		if again > 0 {
 			next = min(next, again)
@@ -162,16 +173,26 @@ func (f *Files) Run(ctx context.Context, set func([]*corev1.Pod)) error {
 	}
 }
 
-// pods are those of all files, in the order of the files' names.
-func (f *Files) pods() []*corev1.Pod {
-	var all []*corev1.Pod
+// content is that of all files, in the order of the files' names.
+func (f *Files) content() (pods []*corev1.Pod, objects []object) {
 	for _, path := range slices.Sorted(maps.Keys(f.known)) {
-		all = append(all, f.known[path].pods...)
+		pods = append(pods, f.known[path].pods...)
+		objects = append(objects, f.known[path].objects...)
 	}
-	return all
+	return pods, objects
 }
 
-// scan takes one look. It reports whether the set of pods changed, and when it
+// holds reports whether any file has anything in it.
+func (f *Files) holds() bool {
+	for _, m := range f.known {
+		if m.holds() {
+			return true
+		}
+	}
+	return false
+}
+
+// scan takes one look. It reports whether the content changed, and when it
 // wants to look again before time, or 0.
 func (f *Files) scan(now time.Time) (changed bool, again time.Duration) {
 	entries, err := f.list()
@@ -201,7 +222,7 @@ func (f *Files) scan(now time.Time) (changed bool, again time.Duration) {
 	}
 	for path, m := range f.known {
 		if !there[path] {
-			changed = changed || len(m.pods) > 0
+			changed = changed || m.holds()
 			delete(f.known, path)
 		}
 	}
@@ -214,7 +235,7 @@ func (f *Files) scan(now time.Time) (changed bool, again time.Duration) {
 func (f *Files) missing(now time.Time, err error) (changed bool, again time.Duration) {
 	defer f.publishErrors()
 	f.setPathErr(err)
-	held := len(f.pods()) > 0
+	held := f.holds()
 	if held && f.goneSince.IsZero() {
 		f.goneSince = now
 		return false, unwatchedPoll

@@ -25,7 +25,10 @@ type HTTPConfig struct {
 	// Client makes the requests, for TLS and proxies of the embedder's own;
 	// default is a plain one. Redirects follow this room's rule in any case.
 	Client *http.Client
-	Log    logr.Logger // default discards
+	// Objects takes the ConfigMaps and Secrets of the manifest. Without it they
+	// are faults, and so are pods that refer to any.
+	Objects *Objects
+	Log     logr.Logger // default discards
 }
 
 const (
@@ -35,7 +38,8 @@ const (
 	loudFailures = 3
 )
 
-// HTTP is the [Source] of pods in a manifest behind a URL.
+// HTTP is the [Source] of pods in a manifest behind a URL, and of the [Objects]
+// beside them.
 //
 // Only an answer 200 that is wholly good changes the set; an answer 200 without
 // a body is the empty set, with an error. Requests are conditional where the
@@ -43,9 +47,10 @@ const (
 // https to http, is not followed: what runs on the node is decided by the host
 // that was configured.
 type HTTP struct {
-	cfg    HTTPConfig
-	client *http.Client
-	origin Origin
+	cfg     HTTPConfig
+	client  *http.Client
+	origin  Origin
+	objects *objectSource // nil without Objects
 
 	// Touched only by the goroutine in Run.
 	etag, modified string
@@ -90,6 +95,7 @@ func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
 		h.client = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
 	}
 	h.client.CheckRedirect = sameHost
+	h.objects = cfg.Objects.join()
 	return h, nil
 }
 
@@ -124,13 +130,14 @@ func (h *HTTP) Run(ctx context.Context, set func([]*corev1.Pod)) error {
 	tick := time.NewTicker(h.cfg.Every)
 	defer tick.Stop()
 	for {
-		pods, changed, err := h.fetch(ctx)
+		content, changed, err := h.fetch(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		h.note(err)
 		if changed {
-			set(pods)
+			h.objects.set(content.objectsOf(h.origin.Name)) // before the pods that use them
+			set(content.Pods)
 		}
 		select {
 		case <-ctx.Done():
@@ -161,7 +168,7 @@ func (h *HTTP) note(err error) {
 }
 
 // fetch makes one request. An empty body is a change and an error.
-func (h *HTTP) fetch(ctx context.Context) (pods []*corev1.Pod, changed bool, err error) {
+func (h *HTTP) fetch(ctx context.Context) (content *Manifest, changed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	resp, err := h.get(ctx)
@@ -189,10 +196,10 @@ func (h *HTTP) fetch(ctx context.Context) (pods []*corev1.Pod, changed bool, err
 	h.body = body
 	if len(body) == 0 {
 		h.verdict = fmt.Errorf("%s: empty answer; taken as no pods", h.origin.Name)
-		return nil, true, h.verdict
+		return &Manifest{}, true, h.verdict
 	}
-	pods, h.verdict = Decode(body, h.origin)
-	return pods, h.verdict == nil, h.verdict
+	content, h.verdict = decode(body, h.origin, h.objects != nil)
+	return content, h.verdict == nil, h.verdict
 }
 
 func (h *HTTP) get(ctx context.Context) (*http.Response, error) {

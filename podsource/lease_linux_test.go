@@ -23,7 +23,7 @@ func TestReadingLeavesWritersAlone(t *testing.T) {
 					return
 				default:
 				}
-				data, _, err := readManifest(path, time.Now())
+				data, _, _, err := readManifest(path, time.Now())
 				if err != nil && !errors.Is(err, errBeingWritten) && !errors.Is(err, os.ErrNotExist) {
 					t.Error(err)
 				}

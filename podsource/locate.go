@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -14,13 +15,13 @@ import (
 
 // locate finds the field of a decoding error that names none (a quantity, a
 // time), or only a field without the index of its container. It follows, from
-// the root, the first member that alone makes the decoding fail.
-func locate(object json.RawMessage, err error) error {
+// the root, the first member that alone makes the decoding into v's type fail.
+func locate(object json.RawMessage, v any, err error) error {
 	var doc any
 	if json.Unmarshal(object, &doc) != nil {
 		return err
 	}
-	at := fault{value: doc, err: err}
+	at := fault{into: reflect.TypeOf(v).Elem(), value: doc, err: err}
 	at.follow(func(v any) any { return v })
 	name := at.path.String()
 	var wrong *json.UnmarshalTypeError
@@ -30,23 +31,28 @@ func locate(object json.RawMessage, err error) error {
 		}
 		name = strings.TrimPrefix(wrong.Field, ".")
 	}
-	return &field.Error{Type: field.ErrorTypeTypeInvalid, Field: name, BadValue: brief(at.value), Detail: wanted(at.err)}
+	bad := brief(at.value)
+	if _, secret := v.(*corev1.Secret); secret {
+		bad = field.OmitValueType{}
+	}
+	return &field.Error{Type: field.ErrorTypeTypeInvalid, Field: name, BadValue: bad, Detail: wanted(at.err)}
 }
 
 // fault is a value that does not decode.
 type fault struct {
+	into  reflect.Type // of the whole object
 	path  *field.Path
 	value any
 	err   error
 }
 
 // follow moves to the deepest value below that does not decode by itself. Within
-// puts a value back into a pod that holds nothing else.
+// puts a value back into an object that holds nothing else.
 func (f *fault) follow(within func(any) any) {
 	try := func(path *field.Path, value any, around func(any) any) bool {
-		err := decodeAlone(around(value))
+		err := f.alone(around(value))
 		if err != nil {
-			*f = fault{path, value, err}
+			*f = fault{f.into, path, value, err}
 			f.follow(around)
 		}
 		return err != nil
@@ -54,7 +60,7 @@ func (f *fault) follow(within func(any) any) {
 	path := f.path
 	switch value := f.value.(type) {
 	case map[string]any:
-		if decodeAlone(within(map[string]any{})) != nil {
+		if f.alone(within(map[string]any{})) != nil {
 			return // no object belongs here, whatever is in it
 		}
 		for _, key := range slices.Sorted(maps.Keys(value)) {
@@ -63,7 +69,7 @@ func (f *fault) follow(within func(any) any) {
 			}
 		}
 	case []any:
-		if decodeAlone(within([]any{})) != nil {
+		if f.alone(within([]any{})) != nil {
 			return
 		}
 		for i := range value {
@@ -74,12 +80,13 @@ func (f *fault) follow(within func(any) any) {
 	}
 }
 
-func decodeAlone(pod any) error {
-	data, err := json.Marshal(pod)
+// alone decodes an object of the type.
+func (f *fault) alone(object any) error {
+	data, err := json.Marshal(object)
 	if err != nil {
 		return nil
 	}
-	return kjson.UnmarshalCaseSensitivePreserveInts(data, &corev1.Pod{})
+	return kjson.UnmarshalCaseSensitivePreserveInts(data, reflect.New(f.into).Interface())
 }
 
 // wanted says what belongs there, without the names of Go types where possible.

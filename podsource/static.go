@@ -11,7 +11,7 @@ import (
 
 // makeStatic gives a decoded pod its place on this node.
 func makeStatic(pod *corev1.Pod, from Origin, hash string) {
-	clearServerFields(pod)
+	clearServerFields(&pod.ObjectMeta)
 	if pod.UID == "" {
 		pod.UID = types.UID(hash)
 	}
@@ -40,8 +40,7 @@ func makeStatic(pod *corev1.Pod, from Origin, hash string) {
 // clearServerFields removes what a manifest saved from a running pod carries and
 // the API server would not take from a client either. A deletionTimestamp, for
 // one, would end the pod at once, and a mirror annotation would hide it.
-func clearServerFields(pod *corev1.Pod) {
-	m := &pod.ObjectMeta
+func clearServerFields(m *metav1.ObjectMeta) {
 	m.GenerateName, m.ResourceVersion, m.Generation = "", "", 0
 	m.CreationTimestamp, m.DeletionTimestamp, m.DeletionGracePeriodSeconds = metav1.Time{}, nil, nil
 	m.ManagedFields = nil
@@ -51,8 +50,9 @@ func clearServerFields(pod *corev1.Pod) {
 }
 
 // forbiddenReferences finds what a static pod can't have because only the API
-// server knows it. It must run where no API server can be asked.
-func forbiddenReferences(pod *corev1.Pod) field.ErrorList {
+// server knows it. It must run where no API server can be asked. ConfigMaps and
+// Secrets are fine where the node has a store of its own for them.
+func forbiddenReferences(pod *corev1.Pod, hasObjects bool) field.ErrorList {
 	var errs field.ErrorList
 	forbid := func(is bool, path *field.Path, kind string) {
 		if is {
@@ -62,32 +62,52 @@ func forbiddenReferences(pod *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
 	forbid(pod.Spec.ServiceAccountName != "", spec.Child("serviceAccountName"), "serviceaccounts")
 	forbid(pod.Spec.DeprecatedServiceAccount != "", spec.Child("serviceAccount"), "serviceaccounts")
-	forbid(len(pod.Spec.ImagePullSecrets) > 0, spec.Child("imagePullSecrets"), "secrets")
 	forbid(len(pod.Spec.ResourceClaims) > 0, spec.Child("resourceClaims"), "resourceclaims")
 	eachContainer(&pod.Spec, func(c *corev1.Container, path *field.Path) {
-		for i, from := range c.EnvFrom {
-			at := path.Child("envFrom").Index(i)
-			forbid(from.SecretRef != nil, at.Child("secretRef"), "secrets")
-			forbid(from.ConfigMapRef != nil, at.Child("configMapRef"), "configmaps")
-		}
-		for i, env := range c.Env {
-			if from := env.ValueFrom; from != nil {
-				at := path.Child("env").Index(i).Child("valueFrom")
-				forbid(from.SecretKeyRef != nil, at.Child("secretKeyRef"), "secrets")
-				forbid(from.ConfigMapKeyRef != nil, at.Child("configMapKeyRef"), "configmaps")
-			}
-		}
 		forbid(len(c.Resources.Claims) > 0, path.Child("resources", "claims"), "resourceclaims")
 	})
 	for i := range pod.Spec.Volumes {
 		forbiddenVolume(&pod.Spec.Volumes[i], spec.Child("volumes").Index(i), forbid)
 	}
+	if !hasObjects {
+		objectReferences(&pod.Spec, spec, forbid)
+	}
 	return errs
 }
 
+// objectReferences calls found for each reference to a ConfigMap or Secret.
+func objectReferences(pod *corev1.PodSpec, spec *field.Path, found func(bool, *field.Path, string)) {
+	found(len(pod.ImagePullSecrets) > 0, spec.Child("imagePullSecrets"), "secrets")
+	eachContainer(pod, func(c *corev1.Container, path *field.Path) {
+		for i, from := range c.EnvFrom {
+			at := path.Child("envFrom").Index(i)
+			found(from.SecretRef != nil, at.Child("secretRef"), "secrets")
+			found(from.ConfigMapRef != nil, at.Child("configMapRef"), "configmaps")
+		}
+		for i, env := range c.Env {
+			if from := env.ValueFrom; from != nil {
+				at := path.Child("env").Index(i).Child("valueFrom")
+				found(from.SecretKeyRef != nil, at.Child("secretKeyRef"), "secrets")
+				found(from.ConfigMapKeyRef != nil, at.Child("configMapKeyRef"), "configmaps")
+			}
+		}
+	})
+	for i, v := range pod.Volumes {
+		at := spec.Child("volumes").Index(i)
+		found(v.Secret != nil, at.Child("secret"), "secrets")
+		found(v.ConfigMap != nil, at.Child("configMap"), "configmaps")
+		if v.Projected == nil {
+			continue
+		}
+		for j, from := range v.Projected.Sources {
+			at := at.Child("projected", "sources").Index(j)
+			found(from.Secret != nil, at.Child("secret"), "secrets")
+			found(from.ConfigMap != nil, at.Child("configMap"), "configmaps")
+		}
+	}
+}
+
 func forbiddenVolume(v *corev1.Volume, path *field.Path, forbid func(bool, *field.Path, string)) {
-	forbid(v.Secret != nil, path.Child("secret"), "secrets")
-	forbid(v.ConfigMap != nil, path.Child("configMap"), "configmaps")
 	forbid(v.PersistentVolumeClaim != nil, path.Child("persistentVolumeClaim"), "persistentvolumeclaims")
 	forbid(v.Ephemeral != nil, path.Child("ephemeral"), "persistentvolumeclaims")
 	forbid(v.CSI != nil, path.Child("csi"), "csidrivers")
@@ -105,8 +125,6 @@ func forbiddenVolume(v *corev1.Volume, path *field.Path, forbid func(bool, *fiel
 	}
 	for i, from := range v.Projected.Sources {
 		at := path.Child("projected", "sources").Index(i)
-		forbid(from.Secret != nil, at.Child("secret"), "secrets")
-		forbid(from.ConfigMap != nil, at.Child("configMap"), "configmaps")
 		forbid(from.ServiceAccountToken != nil, at.Child("serviceAccountToken"), "serviceaccounts")
 		forbid(from.ClusterTrustBundle != nil, at.Child("clusterTrustBundle"), "clustertrustbundles")
 		forbid(from.PodCertificate != nil, at.Child("podCertificate"), "podcertificaterequests")
