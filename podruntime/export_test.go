@@ -11,7 +11,11 @@ import (
 
 // LinuxResources is what a container's requests and limits become.
 func LinuxResources(pod *corev1.Pod, c *corev1.Container, kind podspec.Kind, nodeMemory int64) *runtimeapi.LinuxContainerResources {
-	return linuxResources(pod, c, kind, nodeMemory)
+	rules, err := newRules(ResourcePolicy{HugePageSizes: []int64{}}, nodeMemory)
+	if err != nil {
+		panic(err)
+	}
+	return rules.linuxResources(pod, c, kind)
 }
 
 // Delay is the crash-loop back-off of one container.

@@ -56,6 +56,13 @@ type Config struct {
 	// NodeMemory is the node's memory in bytes. It scales the OOM score of
 	// Burstable pods; 0 gives them all the same one.
 	NodeMemory int64
+	Resources  ResourcePolicy
+	// SeccompDefault gives a container that asks for no seccomp profile the
+	// runtime's. Otherwise it has none.
+	SeccompDefault bool
+	// SeccompRoot holds the profiles of type Localhost; default
+	// /var/lib/kubelet/seccomp.
+	SeccompRoot string
 	// BackoffInitial and BackoffMax bound the crash-loop delay; default 10s, 300s.
 	BackoffInitial, BackoffMax time.Duration
 	Log                        logr.Logger
@@ -82,11 +89,13 @@ type Hooks struct {
 type Runtime struct {
 	cfg         Config
 	maskedPaths []string
+	rules       rules
 	backoffs    backoffs
 	images      ImageForgetter // nil if Images is none
 }
 
-// New checks cfg. It touches neither the runtime nor the disk.
+// New checks cfg and asks the kernel what it offers. It touches neither the runtime
+// nor the disk.
 func New(cfg Config) (*Runtime, error) {
 	switch {
 	case cfg.CRI == nil:
@@ -103,6 +112,16 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, fmt.Errorf("podruntime: Config.LogDir %q is not an absolute path", cfg.LogDir)
 	}
 	cfg.LogDir = filepath.Clean(cfg.LogDir)
+	if cfg.SeccompRoot == "" {
+		cfg.SeccompRoot = "/var/lib/kubelet/seccomp"
+	}
+	if !filepath.IsAbs(cfg.SeccompRoot) {
+		return nil, fmt.Errorf("podruntime: Config.SeccompRoot %q is not an absolute path", cfg.SeccompRoot)
+	}
+	rules, err := newRules(cfg.Resources, cfg.NodeMemory)
+	if err != nil {
+		return nil, err
+	}
 	if cfg.BackoffInitial == 0 {
 		cfg.BackoffInitial = 10 * time.Second
 	}
@@ -118,6 +137,7 @@ func New(cfg Config) (*Runtime, error) {
 		images:      images,
 		cfg:         cfg,
 		maskedPaths: maskedPaths(),
+		rules:       rules,
 		backoffs:    backoffs{initial: cfg.BackoffInitial, limit: cfg.BackoffMax},
 	}, nil
 }

@@ -171,7 +171,10 @@ func (r *Runtime) create(ctx context.Context, s starting) (id string, count int,
 	if err != nil {
 		return "", 0, r.failed(ctx, s, ReasonConfigError, err.Error(), err)
 	}
-	config := r.containerConfig(s.pod, s.c, s.kind, spec, image, count)
+	config, err := r.containerConfig(s, spec, image, count)
+	if err != nil {
+		return "", 0, r.failed(ctx, s, ReasonConfigError, err.Error(), err)
+	}
 	call, done := finishing(ctx)
 	defer done()
 	id, err = r.cfg.CRI.CreateContainer(call, string(s.sandbox.ID), config, s.sandbox.Config)

@@ -91,9 +91,10 @@ func TestWhatTheRuntimeIsTold(t *testing.T) {
 			"io.kubernetes.pod.namespace": "default", "io.kubernetes.pod.uid": "uid-1"},
 		Annotations: map[string]string{"note": "1"},
 		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
-			NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER},
-			Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
-		}},
+			NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER,
+				UsernsOptions: &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}},
+			Seccomp: &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
+		}, Resources: &runtimeapi.LinuxContainerResources{CpuShares: 2, CpuPeriod: 100_000}},
 	}
 	if diff := cmp.Diff(wantSandbox, sandbox, protocmp.Transform()); diff != "" {
 		t.Errorf("sandbox (-want +got):\n%s", diff)
@@ -157,6 +158,7 @@ func TestNamespacesFollowThePod(t *testing.T) {
 			n := newNode(t)
 			p := pod("Always", "a")
 			tt.change(&p.Spec)
+			tt.want.UsernsOptions = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}
 			n.must(p)
 			config := request[*runtimeapi.RunPodSandboxRequest](n, "RunPodSandbox").Config
 			if diff := cmp.Diff(tt.want, config.Linux.SecurityContext.NamespaceOptions, protocmp.Transform()); diff != "" {
