@@ -12,6 +12,7 @@
 //   - [github.com/kubeletkit/kubeletkit/podsync]: one pass of the recipe, and the way back.
 //   - [github.com/kubeletkit/kubeletkit/podspec]: questions that the Pod's spec answers by itself.
 //   - [github.com/kubeletkit/kubeletkit/volume]: its volumes.
+//   - [github.com/kubeletkit/kubeletkit/keyring]: the credentials that its images may need.
 //   - [github.com/kubeletkit/kubeletkit/imagepull]: its images are present.
 //   - [github.com/kubeletkit/kubeletkit/podenv]: what its containers find in their environment.
 //   - [github.com/kubeletkit/kubeletkit/podruntime]: desired is compared with observed; the plan is carried out.

@@ -31,7 +31,7 @@ var plan = map[string]room{
 	"podspec":   {floor: 1, budget: 170},
 	"podnet":    {floor: 1, planned: true},
 	"userns":    {floor: 1, planned: true},
-	"keyring":   {floor: 1, planned: true},
+	"keyring":   {floor: 1, budget: 170},
 	"lifecycle": {floor: 1, budget: 170},
 	"stats":     {floor: 1, planned: true},
 	"oom":       {floor: 1, planned: true},
