@@ -166,6 +166,7 @@ func sweep(at layout) {
 	for _, c := range below {
 		_ = os.Remove(c)
 	}
+	removeCgroupRoot(at)
 	names := links(at.network)
 	slices.Reverse(names) // the bridge last
 	for _, l := range names {

@@ -120,6 +120,9 @@ func (d *Daemon) setUp(ctx context.Context) error {
 	if err := setUpNetwork(ctx, d.at, d.cfg.Masquerade); err != nil {
 		return err
 	}
+	if err := makeCgroupRoot(d.at); err != nil {
+		return err
+	}
 	config, err := render(d.at, d.version)
 	if err != nil {
 		return err

@@ -22,15 +22,24 @@ func Leftovers(dir string) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	return leftovers(layoutOf(abs), func(string) bool { return true })
+	at := layoutOf(abs)
+	all := leftovers(at, func(string) bool { return true })
+	for _, c := range cgroupTree(at) {
+		all = append(all, "cgroup "+c)
+	}
+	return all
 }
 
 // Left is [Leftovers] of the pods alone: empty while the daemon has no pods.
 func (d *Daemon) Left() []string {
 	own := []string{"link " + d.at.network, fmt.Sprintf("process %d:", d.Pid())}
-	return leftovers(d.at, func(line string) bool {
+	all := leftovers(d.at, func(line string) bool {
 		return !slices.ContainsFunc(own, func(o string) bool { return line == o || strings.HasPrefix(line, o+" ") })
 	})
+	for _, c := range podCgroups(d.at) {
+		all = append(all, "cgroup "+c)
+	}
+	return all
 }
 
 func leftovers(at layout, counts func(line string) bool) []string {

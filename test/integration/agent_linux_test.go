@@ -92,8 +92,8 @@ func NewAgent(t *testing.T, o Options) *Agent {
 	fields := map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"staticPodPath": a.Manifests, "podLogsDir": a.PodLogs,
-		"containerRuntimeEndpoint": the.daemon.Endpoint(),
-		"address":                  "127.0.0.1", "port": a.Ports.Main,
+		"containerRuntimeEndpoint": the.daemon.Endpoint(), "cgroupRoot": the.daemon.CgroupRoot(),
+		"address": "127.0.0.1", "port": a.Ports.Main,
 		"readOnlyPort": a.Ports.ReadOnly, "healthzPort": a.Ports.Health,
 		"authentication": map[string]any{
 			"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false},

@@ -48,6 +48,8 @@ func run(ctx context.Context, kind string, down bool) error {
 type backend interface {
 	// Flags are those that point fullnode at the backend.
 	Flags() []string
+	// CgroupRoot is where the pods' cgroups go, apart from those of a kubelet.
+	CgroupRoot() string
 	// Host is the image registry, empty for the one in the manifests.
 	Host() string
 	// Hints are lines for a person who wants to look around.
@@ -58,8 +60,9 @@ type backend interface {
 
 type fake struct{}
 
-func (fake) Flags() []string { return []string{"--runtime=fake"} }
-func (fake) Host() string    { return "" }
+func (fake) Flags() []string    { return []string{"--runtime=fake"} }
+func (fake) CgroupRoot() string { return "" }
+func (fake) Host() string       { return "" }
 func (fake) Hints() []string {
 	return []string{"the pods are in memory only: nothing really runs"}
 }
@@ -94,7 +97,7 @@ func serve(ctx context.Context, name string, start func(context.Context, *node) 
 	if err := n.writeManifests(under.Host()); err != nil {
 		return err
 	}
-	if err := n.writeConfig(); err != nil {
+	if err := n.writeConfig(under.CgroupRoot()); err != nil {
 		return err
 	}
 	agent, err := n.startAgent(under.Flags())

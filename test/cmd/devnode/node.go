@@ -96,11 +96,12 @@ func (n *node) writeManifests(host string) error {
 
 // writeConfig writes a KubeletConfiguration. Everything listens on loopback,
 // which is why the main port may let anyone in.
-func (n *node) writeConfig() error {
+func (n *node) writeConfig(cgroupRoot string) error {
 	config := fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 staticPodPath: %s
 podLogsDir: %s
+cgroupRoot: %q
 address: 127.0.0.1
 port: %d
 readOnlyPort: %d
@@ -112,7 +113,7 @@ authentication:
     enabled: false
 authorization:
   mode: AlwaysAllow
-`, n.manifests, n.podLogs, n.ports.main, n.ports.readOnly, n.ports.health)
+`, n.manifests, n.podLogs, cgroupRoot, n.ports.main, n.ports.readOnly, n.ports.health)
 	if err := os.WriteFile(n.config, []byte(config), 0o644); err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
 	}

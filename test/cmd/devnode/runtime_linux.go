@@ -76,6 +76,8 @@ func (r *real) Flags() []string {
 	return []string{"--container-runtime-endpoint", r.daemon.Endpoint()}
 }
 
+func (r *real) CgroupRoot() string { return r.daemon.CgroupRoot() }
+
 func (r *real) Host() string { return r.reg.Host() }
 
 func (r *real) Hints() []string {
