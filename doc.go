@@ -11,6 +11,7 @@
 //   - [github.com/kubeletkit/kubeletkit/podworkers]: one worker and one ordered phase per pod UID.
 //   - [github.com/kubeletkit/kubeletkit/podsync]: one pass of the recipe, and the way back.
 //   - [github.com/kubeletkit/kubeletkit/podspec]: questions that the Pod's spec answers by itself.
+//   - [github.com/kubeletkit/kubeletkit/cgroup]: its resource box.
 //   - [github.com/kubeletkit/kubeletkit/volume]: its volumes.
 //   - [github.com/kubeletkit/kubeletkit/keyring]: the credentials that its images may need.
 //   - [github.com/kubeletkit/kubeletkit/imagepull]: its images are present.

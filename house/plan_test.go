@@ -38,7 +38,7 @@ var plan = map[string]room{
 	"kubeapi":   {floor: 1, planned: true},
 
 	"volume":       {floor: 2, budget: 170},
-	"cgroup":       {floor: 2, planned: true},
+	"cgroup":       {floor: 2, budget: 170},
 	"podenv":       {floor: 2, budget: 170},
 	"allocation":   {floor: 2, planned: true},
 	"podstore":     {floor: 2, budget: 170},
