@@ -30,7 +30,7 @@ var plan = map[string]room{
 	"podsource": {floor: 1, budget: 170},
 	"podspec":   {floor: 1, budget: 170},
 	"podnet":    {floor: 1, planned: true},
-	"userns":    {floor: 1, planned: true},
+	"userns":    {floor: 1, budget: 170},
 	"keyring":   {floor: 1, budget: 170},
 	"lifecycle": {floor: 1, budget: 170},
 	"stats":     {floor: 1, planned: true},
