@@ -1,78 +1,125 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path"
-	"path/filepath"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/kubeletkit/kubeletkit/observed"
+	"github.com/kubeletkit/kubeletkit/podspec"
 )
 
-// Where an emptyDir and its marker live below the pod's directory. Tools that
-// know the kubelet's layout find them there.
-const (
-	emptyDirs    = "volumes/kubernetes.io~empty-dir"
-	emptyMarkers = "plugins/kubernetes.io~empty-dir"
-)
-
-// setUpEmptyDir makes the directory, open to every user of the pod's containers
-// (mode 0777 whatever the umask is). A marker beside it says that it is ready:
-// from then on its mode belongs to the pod and is left alone.
-func (v *Volumes) setUpEmptyDir(uid observed.UID, name string, src *corev1.EmptyDirVolumeSource) (string, error) {
-	if src.Medium != corev1.StorageMediumDefault {
-		return "", fmt.Errorf("emptyDir medium %q: %w: leave emptyDir.medium empty", src.Medium, ErrUnsupported)
+func (v *Volumes) setUpEmptyDir(ctx context.Context, pod *corev1.Pod, vol *corev1.Volume) (string, error) {
+	src := vol.EmptyDir
+	if src == nil { // the API server's default for a volume without a source
+		src = &corev1.EmptyDirVolumeSource{}
 	}
-	if err := checkName(name); err != nil {
-		return "", fmt.Errorf("volume name %w", err)
-	}
-	if err := os.MkdirAll(v.pods, 0o750); err != nil {
-		return "", fmt.Errorf("create the pods directory: %w", err)
-	}
-	// Nothing below may lead out of the pods directory, whatever a symlink says.
-	root, err := os.OpenRoot(v.pods)
+	on, err := v.emptyDirBacking(pod, src)
 	if err != nil {
-		return "", fmt.Errorf("open the pods directory: %w", err)
+		return "", fmt.Errorf("emptyDir medium %q: %w", src.Medium, err)
 	}
-	defer root.Close()
-
-	dir := path.Join(string(uid), emptyDirs, name)
-	marker := path.Join(string(uid), emptyMarkers, name, "ready")
-	host := filepath.Join(v.pods, filepath.FromSlash(dir))
-	if isDir(root, dir) && exists(root, marker) {
-		return host, nil
-	}
-	if err := root.MkdirAll(path.Dir(dir), 0o750); err != nil {
-		return "", fmt.Errorf("create emptyDir: %w", err)
-	}
-	if err := root.Mkdir(dir, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("create emptyDir: %w", err)
-	}
-	if !isDir(root, dir) {
-		return "", fmt.Errorf("create emptyDir: %s is in the way, remove it", host)
-	}
-	if err := root.Chmod(dir, 0o777); err != nil {
-		return "", fmt.Errorf("open emptyDir to all users: %w", err)
-	}
-	if err := root.MkdirAll(path.Dir(marker), 0o750); err != nil {
-		return "", fmt.Errorf("mark emptyDir as ready: %w", err)
-	}
-	if err := root.WriteFile(marker, nil, 0o640); err != nil {
-		return "", fmt.Errorf("mark emptyDir as ready: %w", err)
-	}
-	return host, nil
+	return v.makeDir(ctx, pod, pluginEmptyDir, vol.Name, on)
 }
 
-func isDir(root *os.Root, name string) bool {
-	fi, err := root.Lstat(name)
-	return err == nil && fi.IsDir()
+func (v *Volumes) emptyDirBacking(pod *corev1.Pod, src *corev1.EmptyDirVolumeSource) (backing, error) {
+	switch {
+	case src.Medium == corev1.StorageMediumDefault:
+		return backing{}, nil
+	case src.Medium == corev1.StorageMediumMemory:
+		return v.memory(pod, src.SizeLimit), nil
+	case src.Medium == corev1.StorageMediumHugePages, strings.HasPrefix(string(src.Medium), string(corev1.StorageMediumHugePagesPrefix)):
+		size, err := pageSize(pod, src.Medium)
+		if err != nil {
+			return backing{}, err
+		}
+		if v.cfg.NoTmpfs {
+			return backing{}, errors.New("this node does not mount, and a directory on its disk has no huge pages")
+		}
+		return backing{hugetlbfs, fmt.Sprintf("mode=0777,pagesize=%d", size)}, nil
+	default:
+		return backing{}, fmt.Errorf("%w: use Memory, HugePages, HugePages-<size> or leave it empty", ErrUnsupported)
+	}
 }
 
-func exists(root *os.Root, name string) bool {
-	_, err := root.Lstat(name)
-	return err == nil
+// memory is a tmpfs for the pod, or its disk where nothing may be mounted.
+func (v *Volumes) memory(pod *corev1.Pod, limit *resource.Quantity) backing {
+	if v.cfg.NoTmpfs {
+		return backing{}
+	}
+	options := "mode=0777"
+	if size := memorySize(pod, v.cfg.Allocatable, limit); size > 0 {
+		options += fmt.Sprintf(",size=%d", size)
+	}
+	return backing{tmpfs, options}
+}
+
+// memorySize is the smallest of what the node has for pods, what the pod as a
+// whole may use, and the volume's own limit (KEP-1967). 0 is no bound.
+func memorySize(pod *corev1.Pod, allocatable corev1.ResourceList, limit *resource.Quantity) int64 {
+	var size int64
+	bound := func(q resource.Quantity) {
+		if n := q.Value(); n > 0 && (size == 0 || n < size) {
+			size = n
+		}
+	}
+	bound(allocatable[corev1.ResourceMemory])
+	if podspec.AllLimited(pod, corev1.ResourceMemory) {
+		bound(podspec.Limits(pod)[corev1.ResourceMemory])
+	}
+	if limit != nil {
+		bound(*limit)
+	}
+	return size
+}
+
+// pageSize is the size in the medium's name, or else the only one that the pod has
+// huge pages of. Either must be among what the pod asks for: a page that is not
+// counted can't be used.
+func pageSize(pod *corev1.Pod, medium corev1.StorageMedium) (int64, error) {
+	asked := hugePages(pod)
+	if medium == corev1.StorageMediumHugePages {
+		switch len(asked) {
+		case 0:
+			return 0, errors.New("the pod requests no huge pages, add a hugepages-<size> limit to a container")
+		case 1:
+			for size := range asked {
+				return size, nil
+			}
+		}
+		return 0, errors.New("the pod requests huge pages of several sizes, use the medium HugePages-<size>")
+	}
+	name := strings.TrimPrefix(string(medium), string(corev1.StorageMediumHugePagesPrefix))
+	q, err := resource.ParseQuantity(name)
+	if err != nil || q.Value() <= 0 {
+		return 0, fmt.Errorf("%q is no page size, use one like 2Mi", name)
+	}
+	if !asked[q.Value()] {
+		return 0, fmt.Errorf("the pod requests no huge pages of that size, add a %s%s limit to a container", corev1.ResourceHugePagesPrefix, name)
+	}
+	return q.Value(), nil
+}
+
+// hugePages has the sizes of the huge pages that the pod asks for.
+func hugePages(pod *corev1.Pod) map[int64]bool {
+	sizes := map[int64]bool{}
+	add := func(all ...corev1.ResourceList) {
+		for _, list := range all {
+			for name := range list {
+				size, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
+				if q, err := resource.ParseQuantity(size); ok && err == nil && q.Value() > 0 {
+					sizes[q.Value()] = true
+				}
+			}
+		}
+	}
+	for c := range podspec.All(pod) {
+		add(c.Resources.Requests, c.Resources.Limits)
+	}
+	if r := pod.Spec.Resources; r != nil {
+		add(r.Requests, r.Limits)
+	}
+	return sizes
 }

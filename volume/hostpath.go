@@ -9,14 +9,19 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
+// hostPathAnswers is how long a check waits. A path on a dead network file system
+// answers nobody.
+const hostPathAnswers = 10 * time.Second
+
 // setUpHostPath checks that the path is what the pod says it is, each time.
-// Symlinks are followed: the node's administrator may move things. A path on a
-// dead network file system answers nobody, so a check is left behind when ctx
-// ends: the pod has to be stopped all the same.
+// Symlinks are followed: the node's administrator may move things. A check that
+// gets no answer is left behind, one for each path: the pod has to be stopped all
+// the same, and the next call waits for the same check.
 func (v *Volumes) setUpHostPath(ctx context.Context, src *corev1.HostPathVolumeSource) (string, error) {
 	if !filepath.IsAbs(src.Path) {
 		return "", fmt.Errorf("hostPath.path is %q, want an absolute path", src.Path)
@@ -31,11 +36,12 @@ func (v *Volumes) setUpHostPath(ctx context.Context, src *corev1.HostPathVolumeS
 	if kind == corev1.HostPathUnset {
 		return src.Path, nil // no check; the runtime creates a directory if need be
 	}
-	checked := make(chan error, 1)
-	go func() { checked <- v.check(src.Path, kind) }()
+	ctx, cancel := context.WithTimeout(ctx, hostPathAnswers)
+	defer cancel()
+	checked := v.checks.DoChan(string(kind)+" "+src.Path, func() (any, error) { return nil, v.check(src.Path, kind) })
 	select {
-	case err := <-checked:
-		return src.Path, err
+	case c := <-checked:
+		return src.Path, c.Err
 	case <-ctx.Done():
 		return "", fmt.Errorf("check hostPath %s, which does not answer (is its file system mounted and alive?): %w", src.Path, ctx.Err())
 	}

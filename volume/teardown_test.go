@@ -5,24 +5,22 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestNothingIsRemovedUnderAMount(t *testing.T) {
-	v, err := New(Config{RootDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p", UID: "u1"}}
-	pod.Spec.Volumes = []corev1.Volume{{Name: "v"}}
-	pod.Spec.Containers = []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v"}}}}
+	v, k := newFake(t, Config{})
+	pod := mounting(emptyDirOf("v", ""), emptyDirOf("m", corev1.StorageMediumMemory))
 	paths, err := v.SetUp(t.Context(), pod)
 	if err != nil {
 		t.Fatal(err)
@@ -31,53 +29,115 @@ func TestNothingIsRemovedUnderAMount(t *testing.T) {
 	if err := os.WriteFile(data, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	v.mounts = func(dir string) ([]string, error) {
-		if !strings.HasSuffix(dir, "/pods/u1") {
-			t.Errorf("asked for mounts below %s", dir)
-		}
-		return []string{paths["v"].HostPath}, nil
-	}
-	if err := v.TearDown(t.Context(), "u1"); !errors.Is(err, ErrMounted) || !strings.Contains(err.Error(), paths["v"].HostPath) {
+	foreign := mountPoint{resolved(paths["v"].HostPath), "tmpfs2"}
+	k.table = append(k.table, foreign)
+	k.calls = nil
+	if err := v.TearDown(t.Context(), "u1"); !errors.Is(err, ErrMounted) || !strings.Contains(err.Error(), foreign.at) {
 		t.Errorf("TearDown = %v, want ErrMounted with the path", err)
+	}
+	if _, err := os.Stat(data); err != nil || len(k.calls) > 0 {
+		t.Errorf("after TearDown: %v, calls %v; want nothing touched", err, k.calls)
+	}
+	unreadable := errors.New("no table")
+	k.tableError = unreadable
+	if err := v.TearDown(t.Context(), "u1"); !errors.Is(err, unreadable) {
+		t.Errorf("TearDown = %v: without the mount table nothing may be removed", err)
+	}
+	k.tableError, k.stuck = nil, true
+	k.table = k.table[:1]
+	if err := v.TearDown(t.Context(), "u1"); !errors.Is(err, ErrMounted) {
+		t.Errorf("TearDown = %v: an unmount that did not work must not be believed", err)
 	}
 	if _, err := os.Stat(data); err != nil {
 		t.Errorf("after TearDown: %v", err)
 	}
-	unreadable := errors.New("no table")
-	v.mounts = func(string) ([]string, error) { return nil, unreadable }
-	if err := v.TearDown(t.Context(), "u1"); !errors.Is(err, unreadable) {
-		t.Errorf("TearDown = %v: without the mount table nothing may be removed", err)
+	k.stuck = false
+	for range 2 {
+		if err := v.TearDown(t.Context(), "u1"); err != nil {
+			t.Errorf("TearDown after the unmount = %v", err)
+		}
 	}
-	v.mounts = mountsBelow
-	if err := v.TearDown(t.Context(), "u1"); err != nil {
-		t.Errorf("TearDown after the unmount = %v", err)
+	if len(k.table) != 0 {
+		t.Errorf("mounts left: %v", k.table)
+	}
+}
+
+func TestMountsAreKnownByTheirPlaceAndKind(t *testing.T) {
+	at := func(path, fstype string) mountPoint { return mountPoint{"/pods/u/" + path, fstype} }
+	mounts := []mountPoint{
+		at("volumes/kubernetes.io~secret/a", tmpfs),
+		at("volumes/kubernetes.io~secret/a", tmpfs), // twice, after two crashes
+		at("volumes/kubernetes.io~empty-dir/h", hugetlbfs),
+		at("volume-subpaths/a/app/0", tmpfs),
+		at("volume-subpaths/a/app/0/copied", "nfs"),
+		at("volume-subpaths/a/app/1", "ext4"),
+		at("volume-subpaths/a/app/10/x", "nfs"), // its own mount, in no bind
+		at("volumes/kubernetes.io~empty-dir/d", "ext4"),
+		at("volumes/kubernetes.io~empty-dir/h/inside", tmpfs),
+		at("volumes/kubernetes.io~configmap/c", tmpfs), // never on memory
+		at("volumes/kubernetes.io~csi/pvc/mount", "ext4"),
+		at("volume-subpaths/a", tmpfs),
+		{"/pods/u", tmpfs},
+	}
+	ours, others := sortMounts("/pods/u", mounts)
+	want := []string{
+		"/pods/u/volume-subpaths/a/app/1",
+		"/pods/u/volume-subpaths/a/app/0",
+		"/pods/u/volumes/kubernetes.io~empty-dir/h",
+		"/pods/u/volumes/kubernetes.io~secret/a",
+		"/pods/u/volumes/kubernetes.io~secret/a",
+	}
+	if diff := cmp.Diff(want, ours); diff != "" {
+		t.Errorf("ours (-want +got):\n%s", diff)
+	}
+	if want := append(slices.Clone(mounts[6:7]), mounts[7:]...); !slices.Equal(others, want) {
+		t.Errorf("others = %v, want %v", others, want)
 	}
 }
 
 // A hostPath on a dead network file system must not keep its pod from ending.
 func TestAHostPathThatHangsHoldsNobody(t *testing.T) {
-	v, err := New(Config{RootDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead := make(chan struct{})
-	defer close(dead)
-	ctx, cancel := context.WithCancel(t.Context())
-	v.check = func(string, corev1.HostPathType) error {
-		cancel()
-		<-dead
-		return nil
-	}
-	pod := &corev1.Pod{}
-	pod.UID, pod.Name, pod.Namespace = "u1", "web", "default"
 	kind := corev1.HostPathDirectory
-	pod.Spec.Volumes = []corev1.Volume{{Name: "nfs", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/mnt/nfs", Type: &kind}}}}
-	pod.Spec.Containers = []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "nfs"}}}}
-	_, err = v.SetUp(ctx, pod)
-	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "/mnt/nfs") {
-		t.Errorf("SetUp = %v, want the context's error with the path", err)
-	}
-	if err := v.TearDown(t.Context(), "u1"); err != nil {
-		t.Errorf("TearDown = %v", err)
-	}
+	pod := mounting(corev1.Volume{Name: "nfs", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/mnt/nfs", Type: &kind}}})
+
+	t.Run("it ends with its context", func(t *testing.T) {
+		v, _ := newFake(t, Config{})
+		dead := make(chan struct{})
+		defer close(dead)
+		ctx, cancel := context.WithCancel(t.Context())
+		v.check = func(string, corev1.HostPathType) error {
+			cancel()
+			<-dead
+			return nil
+		}
+		_, err := v.SetUp(ctx, pod)
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "/mnt/nfs") {
+			t.Errorf("SetUp = %v, want the context's error with the path", err)
+		}
+		if err := v.TearDown(t.Context(), "u1"); err != nil {
+			t.Errorf("TearDown = %v", err)
+		}
+	})
+	t.Run("it ends by itself, and many tries leave one check behind", func(t *testing.T) {
+		v, _ := newFake(t, Config{})
+		synctest.Test(t, func(t *testing.T) {
+			dead := make(chan struct{})
+			defer close(dead)
+			checks := 0
+			v.check = func(string, corev1.HostPathType) error {
+				checks++
+				<-dead
+				return nil
+			}
+			for range 3 {
+				start := time.Now()
+				if _, err := v.SetUp(t.Context(), pod); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != hostPathAnswers {
+					t.Errorf("SetUp = %v after %v", err, time.Since(start))
+				}
+			}
+			if checks != 1 {
+				t.Errorf("%d checks were started, want 1", checks)
+			}
+		})
+	})
 }

@@ -191,18 +191,24 @@ func TestHostPathTypes(t *testing.T) {
 }
 
 func TestAllProblemsAreReportedTogether(t *testing.T) {
-	v, _ := newVolumes(t)
+	v, root := newVolumes(t)
 	secret := corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "x"}}}
-	memory := emptyDir("m")
-	memory.EmptyDir.Medium = corev1.StorageMediumMemory
-	_, err := v.SetUp(t.Context(), podWith("u1", secret, memory, emptyDir("ok")))
+	odd := emptyDir("m")
+	odd.EmptyDir.Medium = "Tape"
+	ready, err := v.SetUp(t.Context(), podWith("u1", secret, odd, emptyDir("ok")))
 	if !errors.Is(err, volume.ErrUnsupported) {
 		t.Fatalf("error = %v, want ErrUnsupported", err)
 	}
-	for _, part := range []string{"pod default/web volume s:", `pod default/web volume m: emptyDir medium "Memory"`} {
+	for _, part := range []string{"pod default/web volume s: get secret default/x: this node has no source of secrets", `pod default/web volume m: emptyDir medium "Tape"`} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("error %q lacks %q", err, part)
 		}
+	}
+	if volume.RefreshOnly(err) {
+		t.Error("a volume that never was there counts as a refresh")
+	}
+	if len(ready) != 1 || ready["ok"].HostPath != filepath.Join(root, "pods/u1/volumes/kubernetes.io~empty-dir/ok") {
+		t.Errorf("ready = %v, want the volume that is in order", ready)
 	}
 }
 

@@ -3,21 +3,39 @@
 package volume
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 )
 
+// system mounts nothing: there is no tmpfs and no bind mount here.
+type system struct{}
+
+var errNoMounts = fmt.Errorf("%w: no mounts on %s", errors.ErrUnsupported, runtime.GOOS)
+
+func (system) mount(string, string, string) error   { return errNoMounts }
+func (system) bind(*os.File, string, bool) error    { return errNoMounts }
+func (system) unmount(string) error                 { return errNoMounts }
+func (system) mountedAt(dir string) (string, error) { return "", nil }
+
+// openInside would need handles of directories that no symlink can change.
+func openInside(context.Context, string, string) (*os.File, error) {
+	return nil, fmt.Errorf("subPath needs Linux: %w", errNoMounts)
+}
+
 // mountsBelow returns the directories below dir that are on another device than
 // dir. That finds every mount on systems without bind mounts.
-func mountsBelow(dir string) ([]string, error) {
+func (system) mountsBelow(dir string) ([]mountPoint, error) {
 	top, err := device(dir)
 	if err != nil {
 		return nil, err
 	}
-	var found []string
+	var found []mountPoint
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -30,7 +48,7 @@ func mountsBelow(dir string) ([]string, error) {
 			return err
 		}
 		if dev != top {
-			found = append(found, path)
+			found = append(found, mountPoint{at: path})
 			return fs.SkipDir
 		}
 		return nil
