@@ -150,9 +150,11 @@ func (k *linux) exists(name string) (some, all bool) {
 	for controller, dir := range k.paths(name) {
 		there := cgroups.PathExists(dir)
 		some = some || there
-		// On a hybrid system nobody but this driver fills the v2 hierarchy,
-		// which has no controllers.
-		if controller != "" || k.v2 {
+		switch controller {
+		case "devices": // comes with the first container
+		case "": // of a hybrid system: no controllers, and systemd leaves it out
+			all = all && (there || !k.v2)
+		default:
 			all = all && there
 		}
 	}
