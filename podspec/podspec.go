@@ -103,6 +103,16 @@ func MayRestart(pod *corev1.Pod, c *corev1.Container, exitCode int32) bool {
 	return policyRestarts(string(*c.RestartPolicy), exitCode)
 }
 
+// RestartsAll reports whether an exit of c with exitCode asks for a restart of all
+// containers of its pod (KEP-5532).
+func RestartsAll(c *corev1.Container, exitCode int32) bool {
+	if c.RestartPolicy == nil {
+		return false
+	}
+	rule, ok := matchingRule(c, exitCode)
+	return ok && rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers
+}
+
 // matchingRule returns the first restart policy rule that names exitCode.
 func matchingRule(c *corev1.Container, exitCode int32) (corev1.ContainerRestartRule, bool) {
 	for _, rule := range c.RestartPolicyRules {

@@ -46,6 +46,9 @@ func durable(pod *corev1.Pod, st *corev1.PodStatus) string {
 	if IsTerminal(st.Phase) {
 		fmt.Fprintf(&b, "%s %s\n", st.Phase, st.Reason)
 	}
+	if isTrue(st.Conditions, corev1.AllContainersRestarting) {
+		b.WriteString("all containers restart\n")
+	}
 	limited := IsTerminal(st.Phase)
 	for c, kind := range podspec.All(pod) {
 		limited = limited || kind == podspec.Ephemeral || podspec.PolicyOf(pod, c) != corev1.RestartPolicyAlways

@@ -42,6 +42,11 @@ func conditions(in *Input, st *corev1.PodStatus) []corev1.PodCondition {
 			list = append(list, *c.DeepCopy())
 		}
 	}
+	if !IsTerminal(st.Phase) {
+		for _, c := range in.Resize {
+			list = append(list, sinceReason(c, in.Last.Conditions, metav1.NewTime(in.Now)))
+		}
+	}
 	// DisruptionTarget is shared: the node's own word is in the status reported
 	// before, a controller's in the pod.
 	for _, from := range [][]corev1.PodCondition{in.Last.Conditions, in.Pod.Status.Conditions} {
@@ -61,6 +66,9 @@ func conditions(in *Input, st *corev1.PodStatus) []corev1.PodCondition {
 		c.ObservedGeneration = in.Pod.Generation
 		list = append(list, since(c, in.Last.Conditions, metav1.NewTime(in.Now)))
 	}
+	if hasRestartAllRule(in.Pod) {
+		list = append(list, since(allRestarting(in, st), in.Last.Conditions, metav1.NewTime(in.Now)))
+	}
 	return list
 }
 
@@ -69,6 +77,16 @@ func conditions(in *Input, st *corev1.PodStatus) []corev1.PodCondition {
 func since(c corev1.PodCondition, last []corev1.PodCondition, now metav1.Time) corev1.PodCondition {
 	c.LastTransitionTime = now
 	if old := condition(last, c.Type); old != nil && old.Status == c.Status {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	return c
+}
+
+// sinceReason is since for the resize conditions, which are True or absent: what
+// changes is their reason (KEP-1287).
+func sinceReason(c corev1.PodCondition, last []corev1.PodCondition, now metav1.Time) corev1.PodCondition {
+	c.LastTransitionTime = now
+	if old := condition(last, c.Type); old != nil && old.Status == c.Status && old.Reason == c.Reason {
 		c.LastTransitionTime = old.LastTransitionTime
 	}
 	return c

@@ -60,27 +60,32 @@ func find(list []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
 func containerStatus(in *Input, c *corev1.Container, kind podspec.Kind) corev1.ContainerStatus {
 	old := find(*statusesOf(&in.Last, kind), c.Name)
 	var st corev1.ContainerStatus
-	if instances := in.Seen.Instances(c.Name); len(instances) > 0 {
+	var details observed.Details
+	instances := in.Seen.Instances(c.Name)
+	switch {
+	case len(instances) > 0:
 		st = fromRuntime(in, instances, old)
+		details = instances[0].Details
 		if st.Image == "" {
 			st.Image = c.Image
 		}
-	} else {
+	case wasReset(in, kind, old):
+		st = afterReset(c, old)
+	default:
 		st = fromMemory(in, c, old)
 	}
-	if mayStart(in, c, kind, &st) {
-		failure, failed := in.Failures[c.Name]
-		switch {
-		case failed:
-			if st.State.Terminated != nil {
-				st.LastTerminationState = st.State
-			}
-			st.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: failure.Reason, Message: failure.Message}}
-		case kind == podspec.Init && !podspec.IsSidecar(c) && len(in.Seen.Instances(c.Name)) == 0 && regularSeen(in):
-			st.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", Message: messageInit}}
+	switch failure, failed := in.Failures[c.Name]; {
+	case !mayStart(in, c, kind, &st):
+	case kind == podspec.Init && !podspec.IsSidecar(c) && len(instances) == 0 && st.State.Waiting != nil && regularSeen(in):
+		st.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", Message: messageInit}}
+	case failed:
+		if st.State.Terminated != nil {
+			st.LastTerminationState = st.State
 		}
+		st.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: failure.Reason, Message: failure.Message}}
 	}
 	setProbeResults(in, c, kind, &st, old)
+	setDetails(in, c, kind, &st, old, details)
 	return st
 }
 
@@ -143,7 +148,6 @@ func fromRuntime(in *Input, instances []observed.Container, old *corev1.Containe
 	}
 	if old != nil {
 		same := old.ContainerID == st.ContainerID
-		st.VolumeMounts = old.DeepCopy().VolumeMounts
 		if old.State.Terminated != nil && !same && st.RestartCount <= old.RestartCount {
 			// A new instance after a known end is a restart, whatever its
 			// annotation was counted from.
@@ -218,7 +222,7 @@ func lastEnd(old *corev1.ContainerStatus, current string) corev1.ContainerState 
 // mayStart reports whether the next sync would start the container, judged by
 // its status: that knows ends which the runtime has forgotten.
 func mayStart(in *Input, c *corev1.Container, kind podspec.Kind, st *corev1.ContainerStatus) bool {
-	if in.Terminal || in.Pod.DeletionTimestamp != nil || st.State.Running != nil {
+	if in.Terminal || in.Pod.DeletionTimestamp != nil || st.State.Running != nil || restartingAll(in) {
 		return false
 	}
 	end := ended(st)
@@ -230,7 +234,7 @@ func mayStart(in *Input, c *corev1.Container, kind podspec.Kind, st *corev1.Cont
 	case kind == podspec.Init && !podspec.IsSidecar(c) && st.State.Terminated != nil && end.ExitCode == 0:
 		return false
 	default:
-		return podspec.MayRestart(in.Pod, c, end.ExitCode)
+		return mayRunAgain(in.Pod, c, end)
 	}
 }
 

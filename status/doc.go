@@ -14,6 +14,6 @@
 // behind can be removed from the runtime at any time, so the status reported
 // before is part of the input: an exit code, once seen, is never lost.
 //
-// Left out until the rooms exist that feed them: in-place resize, device health,
-// dynamic resource claims, and the reset of all containers (KEP-5532).
+// Left out until the rooms exist that feed them: device health and dynamic
+// resource claims.
 package status

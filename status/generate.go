@@ -12,6 +12,8 @@ import (
 
 // Input is all that a status is made from. Pod, Seen and Now are required.
 type Input struct {
+	// Pod is the desired pod, its resources those that are allocated to it: a
+	// resize that waits is not in it.
 	Pod  *corev1.Pod
 	Seen observed.Pod
 	// Last is the status reported before: what [Store.Get] has, else the one in
@@ -34,6 +36,15 @@ type Input struct {
 	// Ready and Started are the probe results of one container instance; known
 	// is false as long as its probe has not said anything. Nil: no probes run.
 	Ready, Started func(container string, id observed.ContainerID) (known, ok bool)
+	// Actuated are the resources that were last put in force, by container name:
+	// asked of the runtime and accepted. They stand in where the runtime tells
+	// nothing. ActuatedPod is the same for pod-level resources.
+	Actuated    map[string]corev1.ResourceRequirements
+	ActuatedPod *corev1.ResourceRequirements
+	// Resize has the conditions PodResizePending and PodResizeInProgress that hold
+	// (KEP-1287), with their own probe times and generations. Transition times are
+	// filled in here.
+	Resize []corev1.PodCondition
 }
 
 // Failure is a reason in CamelCase and a message for people.
@@ -67,6 +78,8 @@ func Generate(in Input) corev1.PodStatus {
 		st.QOSClass = podspec.QoS(in.Pod)
 	}
 	st.ObservedGeneration = in.Pod.Generation
+	keepOfOthers(&st, &in.Pod.Status)
+	setPodResources(&in, &st)
 	st.StartTime = startTime(&in)
 	setIPs(&in, &st)
 	st.Conditions = conditions(&in, &st)
@@ -120,4 +133,11 @@ func startTime(in *Input) *metav1.Time {
 	}
 	now := metav1.NewTime(in.Now)
 	return &now
+}
+
+// keepOfOthers takes over what other components write into a pod's status.
+func keepOfOthers(st, api *corev1.PodStatus) {
+	st.ResourceClaimStatuses = api.ResourceClaimStatuses
+	st.ExtendedResourceClaimStatus = api.ExtendedResourceClaimStatus
+	st.NodeAllocatableResourceClaimStatuses = api.NodeAllocatableResourceClaimStatuses
 }

@@ -218,6 +218,11 @@ func TestContainerStates(t *testing.T) {
 			want: "waiting ErrImagePull | last ended Error fake://a"},
 		{name: "an init container forgotten before the app ran must have succeeded", pod: newPod(always, "init:i", "app"), seen: seen(runs("app", "a")), c: "i",
 			want: "ended Completed  | last none | ready"},
+		{name: "even if its start had failed before", pod: newPod(always, "init:i", "app"), seen: seen(runs("app", "a")), failures: crash, c: "i",
+			want: "ended Completed  | last none | ready"},
+		{name: "but an exit code that was seen is not replaced", pod: newPod(onFailure, "init:i", "app"),
+			before: []observed.Pod{seen(ended("i", "i", 3))}, seen: seen(runs("app", "a")), c: "i",
+			want: "ended Error fake://i | last none"},
 		{name: "a sidecar forgotten then has not", pod: newPod(always, "side:i", "app"), seen: seen(runs("app", "a")), c: "i",
 			want: "waiting PodInitializing | last none"},
 	}
@@ -262,7 +267,8 @@ func TestContainerStatusFields(t *testing.T) {
 	yes := true
 	want := corev1.ContainerStatus{
 		Name: "app", Image: "app:1", ImageID: "registry.example/app@sha256:2", ContainerID: "fake://a", Ready: true, Started: &yes,
-		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(t0)}},
+		Resources: &corev1.ResourceRequirements{},
+		State:     corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(t0)}},
 	}
 	if diff := cmp.Diff(want, statusOf(t, st, "app")); diff != "" {
 		t.Errorf("app (-want +got):\n%s", diff)

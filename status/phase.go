@@ -10,13 +10,21 @@ import (
 type tally struct {
 	failedInit, pendingInit, pendingSidecar  int
 	running, waiting, stopped, failed, again int
+	reset                                    int // regular ones that wait to start again with all others
 }
 
 // phase follows from the container statuses alone. A static pod that is being
 // stopped is judged like one that is not: the API server's copy of it goes on
-// under the next UID.
+// under the next UID. A pod whose containers all start again goes on being what
+// it was, also while its init containers run once more.
 func phase(in *Input, st *corev1.PodStatus) corev1.PodPhase {
 	t := count(in, st)
+	if restartingAll(in) {
+		t.failedInit, t.again = 0, t.stopped
+	}
+	if t.reset > 0 {
+		t.pendingInit, t.pendingSidecar = 0, 0
+	}
 	switch {
 	case t.failedInit > 0:
 		return corev1.PodFailed
@@ -68,13 +76,17 @@ func (t *tally) regular(pod *corev1.Pod, c *corev1.Container, cs *corev1.Contain
 		if end.ExitCode != 0 {
 			t.failed++
 		}
-		if podspec.MayRestart(pod, c, end.ExitCode) {
+		if mayRunAgain(pod, c, end) {
 			t.again++
+		}
+		if end.Reason == ReasonRestartingAll {
+			t.reset++
 		}
 	}
 }
 
-// sidecar ignores one that has ended: it does not decide over the pod's result.
+// sidecar ignores one that has ended: it does not decide over the pod's result. One
+// that waits is pending, also for its next start: nothing behind it may start.
 func (t *tally) sidecar(cs *corev1.ContainerStatus) {
 	switch {
 	case cs.State.Running != nil:
@@ -82,9 +94,11 @@ func (t *tally) sidecar(cs *corev1.ContainerStatus) {
 		if cs.Started == nil || !*cs.Started {
 			t.pendingSidecar++
 		}
-	case ended(cs) == nil:
+	case cs.State.Waiting != nil:
 		t.pendingSidecar++
-		t.waiting++
+		if ended(cs) == nil {
+			t.waiting++
+		}
 	}
 }
 
@@ -93,7 +107,7 @@ func (t *tally) init(pod *corev1.Pod, c *corev1.Container, cs *corev1.ContainerS
 	switch {
 	case end == nil:
 		t.pendingInit++
-	case end.ExitCode != 0 && !podspec.MayRestart(pod, c, end.ExitCode):
+	case end.ExitCode != 0 && !mayRunAgain(pod, c, end):
 		t.failedInit++
 	}
 }

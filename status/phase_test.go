@@ -53,6 +53,8 @@ func TestPhase(t *testing.T) {
 		{"sidecar runs, app ended well, Never", newPod(never, "side:s", "app"), seen(runs("s", "1"), ended("app", "2", 0)), false, false, running},
 		{"sidecar killed, app ended well", newPod(never, "side:s", "app"), seen(ended("s", "1", 137), ended("app", "2", 0)), false, false, succeeded},
 		{"sidecar never started, app runs", newPod(always, "side:s", "app"), seen(runs("app", "2")), false, false, pending},
+		{"sidecar waits for its next start, app of the last sandbox has ended", newPod(always, "side:s", "app"),
+			inSandbox("s1", seen(inState(runs("s", "2"), observed.Created), ended("s", "1", 1), ended("app", "0", 1))), false, false, pending},
 		{"init before sidecar fails for good while the sidecar runs", newPod(never, "side:s", "init:i", "app"), seen(ended("i", "2", 1)), false, false, failed},
 		{"the app of an older sandbox still counts", newPod(always, "side:s", "app"), oldSandbox, false, false, running},
 	}
@@ -71,6 +73,12 @@ func TestPhase(t *testing.T) {
 			}
 		})
 	}
+}
+
+// inSandbox puts the newest container into another sandbox, in which it is alone.
+func inSandbox(id observed.SandboxID, p observed.Pod) observed.Pod {
+	p.Sandboxes[0].ID, p.Containers[0].Sandbox = id, id
+	return p
 }
 
 func TestContainerPolicyDecidesOverThePods(t *testing.T) {

@@ -15,8 +15,13 @@ import (
 // has to be made on the result: otherwise a container that has ended for good
 // runs a second time once its record is removed (kubernetes issue 51142). seen
 // must be a real observation of the pod, not the lack of one.
+//
+// What was removed so that all containers start again is not recalled.
 func Recall(pod *corev1.Pod, seen observed.Pod, last corev1.PodStatus) observed.Pod {
 	out := seen
+	if isTrue(last.Conditions, corev1.AllContainersRestarting) {
+		return out
+	}
 	for c, kind := range podspec.All(pod) {
 		if _, known := seen.Container(c.Name); known {
 			continue
@@ -29,7 +34,7 @@ func Recall(pod *corev1.Pod, seen observed.Pod, last corev1.PodStatus) observed.
 		if cs.State.Running != nil {
 			end = lost(cs, messageLost).Terminated
 		}
-		if end == nil {
+		if end == nil || end.Reason == ReasonRestartingAll {
 			continue
 		}
 		if len(out.Containers) == len(seen.Containers) {

@@ -264,6 +264,9 @@ func checkTransition(pod *corev1.Pod, old, st *corev1.PodStatus) error {
 	if IsTerminal(old.Phase) && st.Phase != old.Phase {
 		return fmt.Errorf("%w: phase %s is final, %q cannot follow", ErrRejected, old.Phase, st.Phase)
 	}
+	if isTrue(old.Conditions, corev1.AllContainersRestarting) {
+		return nil // that is what it means
+	}
 	for c, kind := range podspec.All(pod) {
 		was, is := find(*statusesOf(old, kind), c.Name), find(*statusesOf(st, kind), c.Name)
 		if was == nil || was.State.Terminated == nil || is == nil || is.State.Terminated != nil {

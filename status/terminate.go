@@ -43,6 +43,12 @@ func Terminate(pod *corev1.Pod, st corev1.PodStatus, now time.Time) corev1.PodSt
 	for i := range lastStarted(&st) {
 		endForSure(&st.InitContainerStatuses[i])
 	}
+	for i := range st.EphemeralContainerStatuses {
+		if cs := &st.EphemeralContainerStatuses[i]; cs.State.Running != nil {
+			endForSure(cs)
+			cs.Started = nil
+		}
+	}
 	if !podspec.IsStatic(pod) && !IsTerminal(st.Phase) {
 		st.Phase = corev1.PodFailed
 	}

@@ -84,6 +84,21 @@ func TestTerminate(t *testing.T) {
 	}
 }
 
+func TestTerminateEndsALookAtThePod(t *testing.T) {
+	pod := newPod(corev1.RestartPolicyAlways, "app")
+	for _, name := range []string{"ran", "waits"} {
+		pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers,
+			corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: name}})
+	}
+	st := status.Terminate(pod, status.Generate(input(pod, seen(runs("app", "a"), runs("ran", "e")))), t2)
+	for name, want := range map[string]string{"ran": "ended ContainerStatusUnknown fake://e | last none", "waits": "waiting ContainerCreating | last none"} {
+		cs := statusOf(t, st, name)
+		if got := short(cs); got != want || cs.Started != nil {
+			t.Errorf("%s: %s, started %v, want %s", name, got, cs.Started, want)
+		}
+	}
+}
+
 func TestTerminateMovesTransitionTimes(t *testing.T) {
 	pod := newPod(corev1.RestartPolicyAlways, "app")
 	in := input(pod, seen(runs("app", "a")))
