@@ -15,6 +15,7 @@
 //   - [github.com/kubeletkit/kubeletkit/volume]: its volumes.
 //   - [github.com/kubeletkit/kubeletkit/keyring]: the credentials that its images may need.
 //   - [github.com/kubeletkit/kubeletkit/imagepull]: its images are present.
+//   - [github.com/kubeletkit/kubeletkit/podnet]: its names: host name, resolv.conf, hosts file.
 //   - [github.com/kubeletkit/kubeletkit/userns]: the users it runs under, apart from the host's.
 //   - [github.com/kubeletkit/kubeletkit/podenv]: what its containers find in their environment.
 //   - [github.com/kubeletkit/kubeletkit/podruntime]: desired is compared with observed; the plan is carried out.

@@ -29,7 +29,7 @@ var plan = map[string]room{
 	"criclient": {floor: 1, budget: unbounded},
 	"podsource": {floor: 1, budget: 170},
 	"podspec":   {floor: 1, budget: 170},
-	"podnet":    {floor: 1, planned: true},
+	"podnet":    {floor: 1, budget: 170},
 	"userns":    {floor: 1, budget: 170},
 	"keyring":   {floor: 1, budget: 170},
 	"lifecycle": {floor: 1, budget: 170},
