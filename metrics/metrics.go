@@ -182,6 +182,9 @@ func (m *Metrics) Runtime() podruntime.Hooks {
 	sandbox := m.factory.histogram("kubelet_run_podsandbox_duration_seconds", "How long creating a sandbox took.", prometheus.DefBuckets, "runtime_handler")
 	sandboxErrors := m.factory.counter("kubelet_run_podsandbox_errors_total", "Sandboxes that could not be created, by handler.", "runtime_handler")
 	started := m.factory.counter("kubelet_started_containers_total", "Attempts to start a container, by kind.", "container_type")
+	volumes := m.factory.counter("kubelet_image_volume_requested_total", "Image volumes that a starting container mounts.").WithLabelValues()
+	mounted := m.factory.counter("kubelet_image_volume_mounted_succeed_total", "Image volumes whose image was there.").WithLabelValues()
+	notMounted := m.factory.counter("kubelet_image_volume_mounted_errors_total", "Image volumes whose image could not be had.").WithLabelValues()
 	failed := m.factory.counter("kubelet_started_containers_errors_total", "Attempts to start a container that failed, by kind and reason.", "container_type", "code")
 	return podruntime.Hooks{
 		SandboxCreated: func(_ *corev1.Pod, handler string, took time.Duration, err error) {
@@ -195,6 +198,14 @@ func (m *Metrics) Runtime() podruntime.Hooks {
 		Starting: func(_ *corev1.Pod, kind podspec.Kind) { started.WithLabelValues(kind.String()).Inc() },
 		StartFailed: func(_ *corev1.Pod, kind podspec.Kind, _, reason string) {
 			failed.WithLabelValues(kind.String(), reason).Inc()
+		},
+		ImageVolume: func(_ *corev1.Pod, _, _ string, err error) {
+			volumes.Inc()
+			if err != nil {
+				notMounted.Inc()
+			} else {
+				mounted.Inc()
+			}
 		},
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/metrics"
 	"github.com/kubeletkit/kubeletkit/observed"
 	"github.com/kubeletkit/kubeletkit/podspec"
@@ -49,6 +50,18 @@ func everything(m *metrics.Metrics) {
 	i.Ensured(corev1.PullIfNotPresent, "true", "false")
 	m.Status().Terminated(nil, "app", podspec.Init, corev1.ContainerStateTerminated{ExitCode: 3, Reason: "Error"})
 	m.Desired().Set(5, 4)
+	r.ImageVolume(nil, "app", "v", nil)
+	r.ImageVolume(nil, "app", "v", errors.New("no"))
+	boxes := m.Cgroups()
+	boxes.Done("create", time.Millisecond, nil)
+	boxes.Reserved(1, 2)
+	hooks := m.Lifecycle()
+	hooks.FellBack(lifecycle.Call{})
+	hooks.SleepCut(lifecycle.Call{})
+	m.Credentials().Ran("vault", time.Second, errors.New("no"))
+	volumes := m.Volumes()
+	volumes.SetUp("kubernetes.io/secret", time.Millisecond, nil)
+	volumes.TornDown(time.Millisecond, errors.New("no"))
 	rejected, orphaned, restarted := m.Node()
 	rejected("OutOfpods")
 	orphaned()
@@ -65,6 +78,18 @@ kubelet_active_pods{static="true"} 4
 # HELP kubelet_admission_rejections_total Pods that were refused, by reason.
 # TYPE kubelet_admission_rejections_total counter
 kubelet_admission_rejections_total{reason="OutOfpods"} 1
+# HELP kubelet_credential_provider_plugin_errors_total Runs of plug-ins for image credentials that failed.
+# TYPE kubelet_credential_provider_plugin_errors_total counter
+kubelet_credential_provider_plugin_errors_total{plugin_name="vault"} 1
+# HELP kubelet_image_volume_mounted_errors_total Image volumes whose image could not be had.
+# TYPE kubelet_image_volume_mounted_errors_total counter
+kubelet_image_volume_mounted_errors_total 1
+# HELP kubelet_image_volume_requested_total Image volumes that a starting container mounts.
+# TYPE kubelet_image_volume_requested_total counter
+kubelet_image_volume_requested_total 2
+# HELP kubelet_memory_qos_node_memory_low_bytes Memory that is kept for Burstable pods if possible.
+# TYPE kubelet_memory_qos_node_memory_low_bytes gauge
+kubelet_memory_qos_node_memory_low_bytes 2
 # HELP kubelet_node_name The node's name. The count is always 1.
 # TYPE kubelet_node_name gauge
 kubelet_node_name{node="node-1"} 1
@@ -97,7 +122,8 @@ kubelet_working_pods{config="runtime_only",lifecycle="terminated",static="unknow
 kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"} 1
 `
 	err := testutil.GatherAndCompare(m.Registry(), strings.NewReader(want),
-		"kubelet_active_pods", "kubelet_admission_rejections_total", "kubelet_node_name", "kubelet_running_containers",
+		"kubelet_active_pods", "kubelet_admission_rejections_total", "kubelet_credential_provider_plugin_errors_total",
+		"kubelet_image_volume_mounted_errors_total", "kubelet_image_volume_requested_total", "kubelet_memory_qos_node_memory_low_bytes", "kubelet_node_name", "kubelet_running_containers",
 		"kubelet_runtime_operations_errors_total", "kubelet_runtime_operations_total", "kubelet_started_containers_errors_total",
 		"kubelet_terminated_containers_total", "kubelet_working_pods")
 	if err != nil {

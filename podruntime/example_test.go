@@ -45,5 +45,5 @@ func ExampleUnmapped() {
 	}}}}
 	fmt.Println(podruntime.Unmapped(pod).ToAggregate())
 	// Output:
-	// spec.containers[0].livenessProbe: Forbidden: not supported by this version
+	// spec.containers[0].livenessProbe: Forbidden: needs a prober, which this version does not have
 }

@@ -68,37 +68,40 @@ func TestWhatIsNotMappedIsRefusedByItsPath(t *testing.T) {
 		path   string
 		change func(*corev1.PodSpec)
 	}{
-		{"spec.nodeSelector", func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"a": "b"} }},
-		{"spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution", func(s *corev1.PodSpec) {
-			s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{}
-		}},
 		{"spec.automountServiceAccountToken", func(s *corev1.PodSpec) { s.AutomountServiceAccountToken = ptr(true) }},
-		{"spec.hostUsers", func(s *corev1.PodSpec) { s.HostUsers = ptr(false) }},
-		{"spec.runtimeClassName", func(s *corev1.PodSpec) { s.RuntimeClassName = ptr("") }},
-		{"spec.imagePullSecrets", func(s *corev1.PodSpec) { s.ImagePullSecrets = []corev1.LocalObjectReference{{}} }},
-		{"spec.dnsPolicy", func(s *corev1.PodSpec) { s.DNSPolicy = corev1.DNSNone }},
+		{"spec.resourceClaims", func(s *corev1.PodSpec) { s.ResourceClaims = make([]corev1.PodResourceClaim, 1) }},
 		{"spec.os.name", func(s *corev1.PodSpec) { s.OS.Name = corev1.Windows }},
-		{"spec.securityContext.runAsUser", func(s *corev1.PodSpec) { s.SecurityContext.RunAsUser = ptr(int64(0)) }},
-		{"spec.ephemeralContainers", func(s *corev1.PodSpec) { s.EphemeralContainers = make([]corev1.EphemeralContainer, 1) }},
-		{"spec.volumes[1].emptyDir.medium", func(s *corev1.PodSpec) { s.Volumes[1].EmptyDir.Medium = "Memory" }},
+		{"spec.securityContext.windowsOptions", func(s *corev1.PodSpec) { s.SecurityContext.WindowsOptions = &corev1.WindowsSecurityContextOptions{} }},
+		{"spec.overhead[example.com/gpu]", func(s *corev1.PodSpec) { s.Overhead = corev1.ResourceList{"example.com/gpu": resource.MustParse("1")} }},
+		{"spec.evictionResponders", func(s *corev1.PodSpec) { s.EvictionResponders = make([]corev1.EvictionResponder, 1) }},
 		{"spec.volumes[1].emptyDir.sizeLimit", func(s *corev1.PodSpec) { s.Volumes[1].EmptyDir.SizeLimit = resource.NewQuantity(0, "") }},
-		{"spec.volumes[0].configMap", func(s *corev1.PodSpec) { s.Volumes[0].ConfigMap = &corev1.ConfigMapVolumeSource{} }},
+		{"spec.volumes[0].persistentVolumeClaim", func(s *corev1.PodSpec) {
+			s.Volumes[0].PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{}
+		}},
+		{"spec.volumes[0].nfs", func(s *corev1.PodSpec) { s.Volumes[0].NFS = &corev1.NFSVolumeSource{} }},
+		{"spec.volumes[0].projected.sources[0].serviceAccountToken", func(s *corev1.PodSpec) {
+			s.Volumes[0].Projected = &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}}}
+		}},
 		{"spec.containers[0].livenessProbe", func(s *corev1.PodSpec) { s.Containers[0].LivenessProbe = &corev1.Probe{} }},
-		{"spec.initContainers[1].lifecycle", func(s *corev1.PodSpec) { s.InitContainers[1].Lifecycle = &corev1.Lifecycle{} }},
-		{"spec.containers[0].env[0].valueFrom", func(s *corev1.PodSpec) { s.Containers[0].Env[0].ValueFrom = &corev1.EnvVarSource{} }},
-		{"spec.containers[0].envFrom", func(s *corev1.PodSpec) { s.Containers[0].EnvFrom = make([]corev1.EnvFromSource, 1) }},
 		{"spec.containers[0].resources.limits[nvidia.com/gpu]", func(s *corev1.PodSpec) {
 			s.Containers[0].Resources.Limits["nvidia.com/gpu"] = resource.MustParse("1")
 		}},
 		{"spec.containers[0].resources.claims", func(s *corev1.PodSpec) { s.Containers[0].Resources.Claims = make([]corev1.ResourceClaim, 1) }},
-		{"spec.containers[0].volumeMounts[0].subPath", func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts[0].SubPath = "x" }},
-		{"spec.containers[0].volumeMounts[0].mountPropagation", func(s *corev1.PodSpec) {
-			s.Containers[0].VolumeMounts[0].MountPropagation = ptr(corev1.MountPropagationBidirectional)
+		{"spec.containers[0].volumeMounts[0].bindMountOptions", func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts[0].BindMountOptions = []string{"noexec"} }},
+		{"spec.containers[0].volumeDevices", func(s *corev1.PodSpec) { s.Containers[0].VolumeDevices = make([]corev1.VolumeDevice, 1) }},
+		{"spec.initContainers[1].startupProbe", func(s *corev1.PodSpec) { s.InitContainers[1].StartupProbe = &corev1.Probe{} }},
+		{"spec.containers[0].resources.limits[ephemeral-storage]", func(s *corev1.PodSpec) {
+			s.Containers[0].Resources.Limits["ephemeral-storage"] = resource.MustParse("1")
 		}},
-		{"spec.containers[0].restartPolicyRules[0].action", func(s *corev1.PodSpec) {
-			s.Containers[0].RestartPolicyRules[0].Action = corev1.ContainerRestartRuleActionRestartAllContainers
+		{"spec.containers[0].lifecycle.preStop.httpGet.protocol", func(s *corev1.PodSpec) {
+			s.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Protocol: ptr(corev1.HTTPProtocol("H2C"))}}}
 		}},
-		{"spec.containers[0].securityContext.privileged", func(s *corev1.PodSpec) { s.Containers[0].SecurityContext.Privileged = ptr(false) }},
+		{"spec.ephemeralContainers[0].livenessProbe", func(s *corev1.PodSpec) {
+			s.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{LivenessProbe: &corev1.Probe{}}}}
+		}},
+		{"spec.containers[0].securityContext.windowsOptions", func(s *corev1.PodSpec) {
+			s.Containers[0].SecurityContext.WindowsOptions = &corev1.WindowsSecurityContextOptions{}
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.path, func(t *testing.T) {
@@ -173,7 +176,7 @@ func TestEveryFieldOfTheAPIIsDecided(t *testing.T) {
 		}
 	}
 	for _, key := range containerKeys {
-		if !exists("containers[]." + key) {
+		if !exists("containers[]."+key) && !exists("ephemeralContainers[]."+key) {
 			t.Errorf("the table has containers[].%s, the API does not", key)
 		}
 	}
@@ -190,8 +193,8 @@ func TestEveryFieldOfTheAPIIsDecided(t *testing.T) {
 			t.Errorf("spec.%s is neither mapped nor refused", name)
 		}
 	}
-	for _, want := range []string{"ephemeralContainers", "containers[0].livenessProbe", "initContainers[0].lifecycle",
-		"securityContext.sysctls", "volumes[0].secret", "containers[0].resources.requests[other]", "resourceClaims"} {
+	for _, want := range []string{"ephemeralContainers[0].livenessProbe", "containers[0].livenessProbe", "initContainers[0].volumeDevices",
+		"securityContext.windowsOptions", "volumes[0].csi", "containers[0].resources.requests[other]", "resourceClaims"} {
 		if !refused[want] {
 			t.Errorf("spec.%s is set and was not refused", want)
 		}

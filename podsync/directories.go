@@ -69,6 +69,9 @@ func (s *Syncer) Forget(ctx context.Context, uid observed.UID) error {
 	if err := s.cfg.Volumes.TearDown(ctx, uid); err != nil {
 		return fmt.Errorf("forget pod %s: tear down volumes: %w", uid, err)
 	}
+	if err := s.giveBack(ctx, uid); err != nil {
+		return fmt.Errorf("forget pod %s: %w", uid, err)
+	}
 	s.cfg.Runtime.ForgetPod(uid)
 	s.mu.Lock()
 	delete(s.mu.failures, uid)

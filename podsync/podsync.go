@@ -10,10 +10,13 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/observed"
+	"github.com/kubeletkit/kubeletkit/podenv"
 	"github.com/kubeletkit/kubeletkit/podruntime"
 	"github.com/kubeletkit/kubeletkit/status"
+	"github.com/kubeletkit/kubeletkit/userns"
 	"github.com/kubeletkit/kubeletkit/volume"
 )
 
@@ -29,6 +32,8 @@ type Runtime interface {
 type Volumes interface {
 	// SetUp returns each volume by its name in the pod.
 	SetUp(ctx context.Context, pod *corev1.Pod) (map[string]volume.Mounted, error)
+	// SubPath returns the host path of a part of a volume, which no link leads out of.
+	SubPath(ctx context.Context, req volume.SubPath) (hostPath string, err error)
 	TearDown(ctx context.Context, uid observed.UID) error
 }
 
@@ -40,11 +45,51 @@ type Statuses interface {
 	Remove(uid observed.UID) error
 }
 
+// Names is how a pod sees the names of the network. podnet satisfies it.
+type Names interface {
+	// SandboxHostname is the pod's host name, FQDN if the pod asks for that.
+	SandboxHostname(pod *corev1.Pod) (string, error)
+	// DNS is the content of resolv.conf; nil leaves it to the runtime.
+	DNS(pod *corev1.Pod) (*runtimeapi.DNSConfig, error)
+	// Hosts is the content of /etc/hosts.
+	Hosts(pod *corev1.Pod, ips []string) ([]byte, error)
+}
+
+// Cgroups are the boxes of the pods' resources. The cgroup room satisfies it.
+type Cgroups interface {
+	// Ensure returns the parent for the cgroups of the pod's containers.
+	Ensure(ctx context.Context, pod *corev1.Pod) (parent string, err error)
+	// Remove ends what still runs in the pod's cgroup.
+	Remove(ctx context.Context, uid observed.UID) error
+	All() ([]observed.UID, error)
+}
+
+// UserNamespaces gives pods users of their own. The userns room satisfies it.
+type UserNamespaces interface {
+	Map(uid observed.UID) (userns.Mapping, error)
+	Release(uid observed.UID) error
+}
+
 // Config of a [Syncer]. Runtime, Volumes, Statuses and RootDir are required.
 type Config struct {
 	Runtime  Runtime
 	Volumes  Volumes
 	Statuses Statuses
+	// Names is optional: without it the runtime decides about names.
+	Names Names
+	// Cgroups is optional: without it the runtime decides where containers are
+	// accounted.
+	Cgroups Cgroups
+	// UserNamespaces is optional: without it a pod that wants one gets an error.
+	UserNamespaces UserNamespaces
+	// Objects and Services are what environments are made from; see [podenv.Inputs].
+	Objects  podenv.Objects
+	Services podenv.Services
+	// Allocatable is what the node has for pods.
+	Allocatable corev1.ResourceList
+	// Handler gives the runtime handler of the pod's RuntimeClass, and what it can
+	// do. The default knows only the runtime's default handler.
+	Handler func(pod *corev1.Pod) (name string, can observed.HandlerFeatures, err error)
 	// RootDir is the kubelet's root directory; pods live under RootDir/pods.
 	RootDir string
 	// HostIPs are the node's addresses, primary first.
@@ -94,6 +139,14 @@ func New(cfg Config) (*Syncer, error) {
 	}
 	if cfg.NetworkReady == nil {
 		cfg.NetworkReady = func() error { return nil }
+	}
+	if cfg.Handler == nil {
+		cfg.Handler = func(pod *corev1.Pod) (string, observed.HandlerFeatures, error) {
+			if class := pod.Spec.RuntimeClassName; class != nil && *class != "" {
+				return "", observed.HandlerFeatures{}, fmt.Errorf("runtime class %q is not known on this node", *class)
+			}
+			return "", observed.HandlerFeatures{}, nil
+		}
 	}
 	if cfg.SyncAt == nil {
 		cfg.SyncAt = func(observed.UID, time.Time) {}
@@ -177,51 +230,6 @@ type notYetError struct {
 func (e *notYetError) Error() string      { return e.err.Error() }
 func (e *notYetError) Unwrap() error      { return e.err }
 func (e *notYetError) RetryAt() time.Time { return e.at }
-
-func (s *Syncer) converge(ctx context.Context, pod *corev1.Pod, seen observed.Pod, plan podruntime.Plan, now time.Time) error {
-	mounts := map[string]volume.Mounted{}
-	if plan.CreateSandbox || len(plan.Start) > 0 {
-		var err error
-		if err := s.makeDirs(pod); err != nil {
-			s.cfg.Hooks.Event(pod, corev1.EventTypeWarning, "Failed", "error making pod data directories: "+err.Error())
-			return err
-		}
-		if mounts, err = s.cfg.Volumes.SetUp(ctx, pod); err != nil {
-			if ctx.Err() == nil { // else nobody waits for them any more
-				s.cfg.Hooks.Event(pod, corev1.EventTypeWarning, "FailedMount", "Unable to attach or mount volumes: "+err.Error())
-			}
-			return fmt.Errorf("set up volumes: %w", err)
-		}
-		if len(mounts) > 0 {
-			s.cfg.Hooks.Step(pod, "volumes ready")
-		}
-	}
-	sandbox, err := s.cfg.Runtime.EnsureSandbox(ctx, pod, seen, plan, s.sandboxSpec(pod))
-	if err != nil {
-		return err
-	}
-	if sandbox.Created {
-		s.cfg.Hooks.Step(pod, "sandbox ready")
-		seen = withSandbox(seen, pod, plan, sandbox, now)
-		if _, err := s.report(pod, s.input(pod, seen, false, now)); err != nil {
-			return err
-		}
-	}
-	if len(plan.Start) == 0 {
-		return nil
-	}
-	result := s.cfg.Runtime.Converge(ctx, pod, seen, plan, sandbox, func(start podruntime.Start) (podruntime.ContainerSpec, error) {
-		return s.containerSpec(pod, start, mounts)
-	})
-	if s.remember(pod, result) {
-		// Nothing changes in the runtime when a start fails, so no event will
-		// come that would carry the reason out.
-		if _, err := s.report(pod, s.input(pod, seen, false, time.Now())); err != nil {
-			return errors.Join(result.Err(), err)
-		}
-	}
-	return result.Err()
-}
 
 // remember keeps the failures of this pass and drops those of containers that
 // started. What was not tried still waits for what it waited for. It reports

@@ -1,29 +1,51 @@
 package podsync
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/observed"
+	"github.com/kubeletkit/kubeletkit/podenv"
 	"github.com/kubeletkit/kubeletkit/podruntime"
 	"github.com/kubeletkit/kubeletkit/podspec"
-	"github.com/kubeletkit/kubeletkit/volume"
 )
 
 // maxHostname is the length of a DNS label, and of a kernel host name that every
 // program accepts.
 const maxHostname = 63
 
-// sandboxSpec is what the sandbox needs beside the pod. DNS is left to the
-// runtime, which hands on the node's own: that is policy Default, and ClusterFirst
-// on a node without cluster DNS.
-func (s *Syncer) sandboxSpec(pod *corev1.Pod) podruntime.SandboxSpec {
+// sandboxSpec is what the sandbox needs beside the pod and its cgroup.
+func (s *Syncer) sandboxSpec(pod *corev1.Pod) (spec podruntime.SandboxSpec, can observed.HandlerFeatures, err error) {
+	if spec.RuntimeHandler, can, err = s.cfg.Handler(pod); err != nil {
+		return spec, can, err
+	}
+	if s.cfg.Names == nil {
+		spec.Hostname = shortName(pod)
+	} else {
+		if spec.Hostname, err = s.cfg.Names.SandboxHostname(pod); err != nil {
+			return spec, can, err
+		}
+		if spec.DNS, err = s.cfg.Names.DNS(pod); err != nil {
+			return spec, can, err
+		}
+	}
+	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+		spec.UserNamespace, err = s.userNamespace(pod, spec.RuntimeHandler, can)
+	}
+	return spec, can, err
+}
+
+func shortName(pod *corev1.Pod) string {
 	name := pod.Spec.Hostname
 	if name == "" {
 		name = pod.Name
@@ -31,32 +53,130 @@ func (s *Syncer) sandboxSpec(pod *corev1.Pod) podruntime.SandboxSpec {
 	if len(name) > maxHostname {
 		name = strings.TrimRight(name[:maxHostname], "-.")
 	}
-	return podruntime.SandboxSpec{Hostname: name}
+	return name
 }
 
-// containerSpec is what a container needs beside its part of the pod: its mounts,
-// with a fresh file for its termination message.
-func (s *Syncer) containerSpec(pod *corev1.Pod, start podruntime.Start, volumes map[string]volume.Mounted) (podruntime.ContainerSpec, error) {
+// userNamespace maps the pod's users. The words are the kubelet's.
+func (s *Syncer) userNamespace(pod *corev1.Pod, handler string, can observed.HandlerFeatures) (*runtimeapi.UserNamespace, error) {
+	switch {
+	case s.cfg.UserNamespaces == nil:
+		return nil, errors.New("can't set `spec.hostUsers: false`, this node gives out no user namespaces")
+	case !can.UserNamespaces && handler == "":
+		return nil, errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
+	case !can.UserNamespaces:
+		return nil, fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler)
+	}
+	m, err := s.cfg.UserNamespaces.Map(observed.UID(pod.UID))
+	if err != nil {
+		return nil, err
+	}
+	one := func() []*runtimeapi.IDMapping {
+		return []*runtimeapi.IDMapping{{HostId: m.HostID, ContainerId: m.ContainerID, Length: m.Length}}
+	}
+	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: one(), Gids: one()}, nil
+}
+
+// containerSpec is what a container needs beside its part of the pod: environment,
+// mounts, and a fresh file for its termination message.
+func (s *Syncer) containerSpec(ctx context.Context, pod *corev1.Pod, start podruntime.Start, sandbox podruntime.Sandbox, g ground) (podruntime.ContainerSpec, error) {
 	c, _, ok := podspec.Find(pod, start.Name)
 	if !ok {
 		return podruntime.ContainerSpec{}, fmt.Errorf("container %s is not in the pod", start.Name)
 	}
-	spec := podruntime.Literal(c)
-	for _, m := range c.VolumeMounts {
-		v, ok := volumes[m.Name]
-		if !ok {
-			return spec, fmt.Errorf("container %s mounts volume %q, which is not set up", c.Name, m.Name)
-		}
-		spec.Mounts = append(spec.Mounts, podruntime.Mount{ContainerPath: m.MountPath, HostPath: v.HostPath, ReadOnly: m.ReadOnly})
+	addresses := podspec.Addresses{PodIPs: sandbox.IPs, HostIPs: s.cfg.HostIPs}
+	if pod.Spec.HostNetwork {
+		addresses.PodIPs = s.cfg.HostIPs
 	}
+	env, err := podenv.Build(ctx, podenv.Inputs{
+		Pod: pod, Container: c, Addresses: addresses, Allocatable: s.cfg.Allocatable,
+		Objects: s.cfg.Objects, Services: s.cfg.Services,
+		ReadFile: func(name, path string) ([]byte, error) { return readFile(g, name, path) },
+	})
+	if err != nil {
+		return podruntime.ContainerSpec{}, err
+	}
+	spec := podruntime.ContainerSpec{Command: env.Expand(c.Command), Args: env.Expand(c.Args), Env: make([]podruntime.EnvVar, len(env.Vars))}
+	for i, v := range env.Vars {
+		spec.Env[i] = podruntime.EnvVar(v)
+	}
+	if spec.Mounts, err = s.mounts(ctx, pod, c, start, env, g); err != nil {
+		return spec, err
+	}
+	hosts, err := s.hosts(pod, c, addresses.PodIPs)
+	if err != nil {
+		return spec, err
+	}
+	spec.Mounts = append(spec.Mounts, hosts...)
 	if c.TerminationMessagePath != "" {
 		file, err := s.terminationLog(pod, c.Name)
 		if err != nil {
 			return spec, err
 		}
-		spec.Mounts = append(spec.Mounts, podruntime.Mount{ContainerPath: c.TerminationMessagePath, HostPath: file})
+		spec.Mounts = append(spec.Mounts, podruntime.Mount{ContainerPath: c.TerminationMessagePath, HostPath: file, SELinuxRelabel: true})
 	}
 	return spec, nil
+}
+
+// mostEnvFile bounds a file of variables: more than the kernel takes is no use.
+const mostEnvFile = 1 << 20
+
+// readFile reads a file of a volume for the environment. The pod wrote it, so it
+// may be a link to anywhere, or a pipe that nobody writes to.
+func readFile(g ground, name, path string) ([]byte, error) {
+	v, ok := g.volumes[name]
+	if !ok || v.HostPath == "" {
+		return nil, fmt.Errorf("volume %q is not set up", name)
+	}
+	root, err := os.OpenRoot(v.HostPath)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(path, os.O_RDONLY|nonBlock, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s of volume %q is not a file", path, name)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, mostEnvFile+1))
+	if len(data) > mostEnvFile {
+		return nil, fmt.Errorf("%s of volume %q has more than %d bytes", path, name, mostEnvFile)
+	}
+	return data, err
+}
+
+const hostsPath = "/etc/hosts"
+
+// hosts writes the pod's /etc/hosts and mounts it, unless the container mounts one
+// of its own. Before a pod has an address there is nothing to write.
+func (s *Syncer) hosts(pod *corev1.Pod, c *corev1.Container, ips []string) ([]podruntime.Mount, error) {
+	if s.cfg.Names == nil || len(ips) == 0 && !pod.Spec.HostNetwork {
+		return nil, nil
+	}
+	for _, m := range c.VolumeMounts {
+		if m.MountPath == hostsPath {
+			return nil, nil
+		}
+	}
+	content, err := s.cfg.Names.Hosts(pod, ips)
+	if err != nil {
+		return nil, fmt.Errorf("make the hosts file of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	dir, err := s.podDir(observed.UID(pod.UID))
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, "etc-hosts")
+	// Containers that run have this very file mounted: it is written, not replaced.
+	if err := os.WriteFile(file, content, 0o644); err != nil {
+		return nil, fmt.Errorf("write the hosts file of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	if err := os.Chmod(file, 0o644); err != nil { // whatever the umask is
+		return nil, fmt.Errorf("write the hosts file of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return []podruntime.Mount{{ContainerPath: hostsPath, HostPath: file, SELinuxRelabel: true}}, nil
 }
 
 // terminationLog makes an empty file, one per start, that any user of the

@@ -34,7 +34,23 @@ func (s *Syncer) StopPod(ctx context.Context, pod *corev1.Pod, seen observed.Pod
 	return nil
 }
 
-// ReleasePod reports how the pod ended and gives back its volumes. The pod's
+// giveBack returns what a pod holds of the node beside its volumes.
+func (s *Syncer) giveBack(ctx context.Context, uid observed.UID) error {
+	if s.cfg.Cgroups != nil {
+		if err := s.cfg.Cgroups.Remove(ctx, uid); err != nil {
+			return fmt.Errorf("remove the pod's cgroup: %w", err)
+		}
+	}
+	if s.cfg.UserNamespaces != nil {
+		if err := s.cfg.UserNamespaces.Release(uid); err != nil {
+			return fmt.Errorf("release the pod's user namespace: %w", err)
+		}
+	}
+	return nil
+}
+
+// ReleasePod reports how the pod ended and gives back its volumes,
+// its cgroup and its users. The pod's
 // directory stays until [Syncer.Forget]: a pod that has ended may still be
 // desired, and its result is kept there.
 func (s *Syncer) ReleasePod(ctx context.Context, pod *corev1.Pod, seen observed.Pod) error {
@@ -46,6 +62,9 @@ func (s *Syncer) ReleasePod(ctx context.Context, pod *corev1.Pod, seen observed.
 	}
 	if err := s.cfg.Volumes.TearDown(ctx, uid); err != nil {
 		return fmt.Errorf("tear down volumes: %w", err)
+	}
+	if err := s.giveBack(ctx, uid); err != nil {
+		return err
 	}
 	if _, err := s.cfg.Statuses.Set(pod, status.Terminate(pod, st, now)); err != nil && !errors.Is(err, status.ErrRejected) {
 		return err

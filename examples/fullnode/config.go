@@ -83,7 +83,7 @@ func decodeConfig(data []byte, cfg *kubeletconfig.KubeletConfiguration) (ignored
 		return nil, errors.Join(strict...)
 	}
 	for name := range fields {
-		if !slices.Contains(honoured, name) {
+		if !slices.Contains(honoured, name) && !slices.Contains(honouredForPods, name) {
 			ignored = append(ignored, name)
 		}
 	}
@@ -98,6 +98,9 @@ func decodeConfig(data []byte, cfg *kubeletconfig.KubeletConfiguration) (ignored
 
 // resolvePaths makes relative paths relative to the configuration file.
 func resolvePaths(cfg *kubeletconfig.KubeletConfiguration, dir string) {
+	if cfg.ResolverConfig != nil && *cfg.ResolverConfig != "" && !filepath.IsAbs(*cfg.ResolverConfig) {
+		*cfg.ResolverConfig = filepath.Join(dir, *cfg.ResolverConfig)
+	}
 	for _, p := range []*string{
 		&cfg.StaticPodPath, &cfg.PodLogsDir, &cfg.TLSCertFile, &cfg.TLSPrivateKeyFile, &cfg.Authentication.X509.ClientCAFile,
 	} {
@@ -142,6 +145,7 @@ func setDefaults(cfg *kubeletconfig.KubeletConfiguration) {
 		cfg.MaxParallelImagePulls = ptr.To[int32](defaultParallelPulls)
 	}
 	orDefault(&cfg.SerializeImagePulls, ptr.Deref(cfg.MaxParallelImagePulls, 0) < 2)
+	setPodDefaults(cfg)
 }
 
 func orDefault[T any](field **T, value T) {
@@ -209,6 +213,7 @@ func validate(cfg *kubeletconfig.KubeletConfiguration) error {
 	default:
 		bad("authorization.mode %q must be AlwaysAllow or Webhook", cfg.Authorization.Mode)
 	}
+	validateForPods(cfg, bad)
 	if _, _, err := tlsSettings(cfg); err != nil {
 		bad("%v", err)
 	}

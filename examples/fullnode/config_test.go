@@ -74,7 +74,7 @@ func TestAllProblemsOfAConfigurationAreToldTogether(t *testing.T) {
 }
 
 func TestFlagsWinOverTheConfigurationAndPathsAreResolved(t *testing.T) {
-	file := writeConfig(t, header+"staticPodPath: manifests\ncontainerRuntimeEndpoint: unix:///a.sock\nsyncFrequency: 30s\nevictionHard: {}\ncgroupDriver: systemd\nfeatureGates: {EventedPLEG: false, Other: true}\n")
+	file := writeConfig(t, header+"staticPodPath: manifests\ncontainerRuntimeEndpoint: unix:///a.sock\nsyncFrequency: 30s\nevictionHard: {}\ncpuManagerPolicy: static\nfeatureGates: {EventedPLEG: false, Other: true}\n")
 	o, err := parseFlags([]string{"--config=" + file, "--container_runtime_endpoint", "unix:///b.sock", "--hostname-override", "Node-1", "--v=3"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestFlagsWinOverTheConfigurationAndPathsAreResolved(t *testing.T) {
 	if o.nodeName != "node-1" || o.verbosity != 3 || o.config.SyncFrequency.Duration != 30*time.Second {
 		t.Errorf("options = %q %d %v", o.nodeName, o.verbosity, o.config.SyncFrequency)
 	}
-	if diff := cmp.Diff([]string{"cgroupDriver", "evictionHard", "featureGates.Other"}, o.ignored); diff != "" {
+	if diff := cmp.Diff([]string{"cpuManagerPolicy", "evictionHard", "featureGates.Other"}, o.ignored); diff != "" {
 		t.Errorf("fields that are not honoured (-want +got):\n%s", diff)
 	}
 }

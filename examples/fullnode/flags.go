@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
@@ -22,10 +25,14 @@ type options struct {
 	certDir  string
 	nodeName string
 	nodeIPs  []string
-	runtime  string // "" or "fake"
+	labels   map[string]string // of the node; nodeSelector and node affinity look at them
+	runtime  string            // "" or "fake"
 	// containerLogDir gets links to container logs under their older names.
 	containerLogDir string
 	verbosity       int
+	// credentialProviders is the file that names plug-ins for image credentials,
+	// credentialProviderDir where their programs are.
+	credentialProviders, credentialProviderDir string
 }
 
 // errUsage is returned after help was asked for and printed.
@@ -34,7 +41,7 @@ var errUsage = errors.New("usage was printed")
 // notYet are flags of the kubelet that this version knows and can't honour.
 // They are refused: a node that silently does not join its cluster would be
 // found out much later.
-var notYet = []string{"kubeconfig", "bootstrap-kubeconfig", "node-labels", "register-with-taints"}
+var notYet = []string{"kubeconfig", "bootstrap-kubeconfig", "register-with-taints"}
 
 // parseFlags reads args (without the program's name) and the configuration file
 // they name. Flags win over the file. Nothing is started, opened or written.
@@ -53,6 +60,9 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	fs.StringVar(&o.certDir, "cert-dir", "", "directory of the serving certificate (default ROOT-DIR/pki)")
 	hostname := fs.String("hostname-override", "", "name of this node (default: the host's name)")
 	nodeIP := fs.String("node-ip", "", "address of this node, or two, comma-separated, for dual stack")
+	labels := fs.StringToString("node-labels", nil, "labels of this node, key=value, comma-separated")
+	fs.StringVar(&o.credentialProviders, "image-credential-provider-config", "", "CredentialProviderConfig that names the plug-ins for image credentials")
+	fs.StringVar(&o.credentialProviderDir, "image-credential-provider-bin-dir", "", "directory of those plug-ins")
 	fs.StringVar(&o.runtime, "runtime", "", `"fake" runs pods in memory only: no root and no container runtime needed, and nothing really runs`)
 	fs.IntVarP(&o.verbosity, "v", "v", 0, "log verbosity, 0 to 10")
 	for _, name := range notYet {
@@ -90,6 +100,7 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	override("container-runtime-endpoint", &o.config.ContainerRuntimeEndpoint, *endpoint)
 	override("pod-manifest-path", &o.config.StaticPodPath, *manifests)
 	override("manifest-url", &o.config.StaticPodURL, *manifestURL)
+	o.labels = *labels
 	return o, o.complete(*hostname, *nodeIP)
 }
 
@@ -153,6 +164,9 @@ func (o *options) complete(hostname, nodeIP string) error {
 	if o.nodeIPs, err = nodeAddresses(nodeIP); err != nil {
 		return err
 	}
+	if err := o.label(); err != nil {
+		return err
+	}
 	if o.config.StaticPodURL != "" && !urlPattern.MatchString(o.config.StaticPodURL) {
 		return fmt.Errorf("staticPodURL %q must start with http:// or https://", o.config.StaticPodURL)
 	}
@@ -160,3 +174,18 @@ func (o *options) complete(hostname, nodeIP string) error {
 }
 
 var urlPattern = regexp.MustCompile(`^https?://[^/]+`)
+
+// label adds the labels that every node has to those of the flag.
+func (o *options) label() error {
+	for key, value := range o.labels {
+		if msgs := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(msgs) > 0 {
+			return fmt.Errorf("--node-labels %s=%s: %s", key, value, strings.Join(msgs, "; "))
+		}
+	}
+	all := map[string]string{
+		corev1.LabelHostname: o.nodeName, corev1.LabelOSStable: "linux", corev1.LabelArchStable: runtime.GOARCH,
+	}
+	maps.Copy(all, o.labels)
+	o.labels = all
+	return nil
+}

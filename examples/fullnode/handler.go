@@ -196,7 +196,8 @@ func (h *handler) refuse(pod *corev1.Pod, d admission.Decision) {
 	}
 }
 
-// active are the pods that hold something of the node while asked about another:
+// active are the pods that hold something of the node while asked about another,
+// or all of them with nil:
 // the workers have them, and their containers have not ended. A version of the
 // same static pod that is on its way out is not in the way: its successor waits
 // for the name, and needs no room before.
@@ -204,14 +205,14 @@ func (h *handler) active(asked *corev1.Pod) []*corev1.Pod {
 	pods := h.store.Pods()
 	h.mu.Lock()
 	for _, pod := range h.mu.left {
-		if !podsource.IsStatic(asked) || podsource.FullName(pod) != podsource.FullName(asked) {
+		if asked == nil || !podsource.IsStatic(asked) || podsource.FullName(pod) != podsource.FullName(asked) {
 			pods = append(pods, pod)
 		}
 	}
 	h.mu.Unlock()
 	return slices.DeleteFunc(pods, func(pod *corev1.Pod) bool {
 		state, known := h.workers.State(observed.UID(pod.UID))
-		return pod.UID == asked.UID || !known || !state.Phase.MayHaveRunning()
+		return asked != nil && pod.UID == asked.UID || !known || !state.Phase.MayHaveRunning()
 	})
 }
 

@@ -151,11 +151,10 @@ func TestRefusedStaticPodStartsWhenItFits(t *testing.T) {
 		story(t, critest.Config{}, func(t *testing.T, w *world) {
 			w.start()
 			bad := makePod("web", "v1")
-			bad.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{}
-			bad.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+			bad.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}}
 			w.static.put(bad)
 			w.within(5*time.Second, "refused", func() bool { return w.phase("v1") == corev1.PodFailed })
-			if m := w.status("v1").Message; !strings.Contains(m, "spec.nodeSelector") {
+			if m := w.status("v1").Message; !strings.Contains(m, "spec.resourceClaims") {
 				t.Errorf("message = %q, want the field's path", m)
 			}
 			w.always(2*time.Minute, 10*time.Second, "kept out", func() bool { return len(w.containers("v1")) == 0 })

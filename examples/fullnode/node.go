@@ -23,9 +23,13 @@ import (
 	"github.com/kubeletkit/kubeletkit/criclient"
 	"github.com/kubeletkit/kubeletkit/floors"
 	"github.com/kubeletkit/kubeletkit/imagepull"
+	"github.com/kubeletkit/kubeletkit/keyring"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/metrics"
 	"github.com/kubeletkit/kubeletkit/observed"
 	"github.com/kubeletkit/kubeletkit/pleg"
+	"github.com/kubeletkit/kubeletkit/podenv"
+	"github.com/kubeletkit/kubeletkit/podnet"
 	"github.com/kubeletkit/kubeletkit/podruntime"
 	"github.com/kubeletkit/kubeletkit/podsource"
 	"github.com/kubeletkit/kubeletkit/podstore"
@@ -34,6 +38,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/server"
 	"github.com/kubeletkit/kubeletkit/status"
 	"github.com/kubeletkit/kubeletkit/syncloop"
+	"github.com/kubeletkit/kubeletkit/userns"
 	"github.com/kubeletkit/kubeletkit/volume"
 )
 
@@ -45,6 +50,13 @@ var (
 	_ podsync.Runtime           = (*podruntime.Runtime)(nil)
 	_ podsync.Volumes           = (*volume.Volumes)(nil)
 	_ podsync.Statuses          = (*status.Store)(nil)
+	_ podsync.Names             = (*podnet.Net)(nil)
+	_ podsync.Cgroups           = (*boxes)(nil)
+	_ podsync.UserNamespaces    = (*userns.Allocator)(nil)
+	_ podenv.Objects            = (*podsource.Objects)(nil)
+	_ volume.Objects            = (*podsource.Objects)(nil)
+	_ keyring.Secrets           = (*podsource.Objects)(nil)
+	_ lifecycle.Exec            = (*criclient.Client)(nil)
 	_ podruntime.ImageEnsurer   = (*imagepull.Puller)(nil)
 	_ podruntime.ImageForgetter = (*imagepull.Puller)(nil)
 	_ containergc.Remover       = (*podruntime.Runtime)(nil)
@@ -83,7 +95,7 @@ func newNode(o options, d door, m *metrics.Metrics, log logr.Logger, tell tour) 
 		tell = func(string, string, string, string) {}
 	}
 	b := &builder{o: o, door: d, metrics: m, log: log, tell: tell, unreadable: func() bool { return false }}
-	for _, floor := range []func() error{b.sources, b.outlook, b.pods, b.work, b.hall} {
+	for _, floor := range []func() error{b.sources, b.outlook, b.equipment, b.pods, b.work, b.hall} {
 		if err := floor(); err != nil {
 			return nil, err
 		}
@@ -114,6 +126,14 @@ type builder struct {
 	workers    *podworkers.Workers
 	syncer     *podsync.Syncer
 	handler    *handler
+
+	machine   machine
+	objects   *podsource.Objects
+	boxes     *boxes // nil without cgroups
+	names     *podnet.Net
+	users     *userns.Allocator // nil without user namespaces
+	keyring   *keyring.Keyring
+	lifecycle *lifecycle.Runner
 }
 
 func (b *builder) logFor(room string) logr.Logger { return b.log.WithName(room) }
@@ -123,9 +143,10 @@ func (b *builder) logFor(room string) logr.Logger { return b.log.WithName(room) 
 // nothing ever waits for it.
 func (b *builder) sources() error {
 	all := slices.Clone(b.door.pods)
+	b.objects = podsource.NewObjects(podsource.ObjectsConfig{Changed: b.objectsChanged, Log: b.logFor("podsource")})
 	if path := b.o.config.StaticPodPath; path != "" {
 		files, err := podsource.NewFiles(podsource.FilesConfig{
-			Path: path, NodeName: b.o.nodeName, RescanEvery: b.o.config.FileCheckFrequency.Duration, Log: b.logFor("podsource"),
+			Path: path, NodeName: b.o.nodeName, Objects: b.objects, RescanEvery: b.o.config.FileCheckFrequency.Duration, Log: b.logFor("podsource"),
 		})
 		if err != nil {
 			return err
@@ -139,7 +160,7 @@ func (b *builder) sources() error {
 	}
 	if url := b.o.config.StaticPodURL; url != "" {
 		fetched, err := podsource.NewHTTP(podsource.HTTPConfig{
-			URL: url, Header: http.Header(b.o.config.StaticPodURLHeader), NodeName: b.o.nodeName,
+			URL: url, Header: http.Header(b.o.config.StaticPodURLHeader), NodeName: b.o.nodeName, Objects: b.objects,
 			Every: b.o.config.HTTPCheckFrequency.Duration, Log: b.logFor("podsource"),
 		})
 		if err != nil {
@@ -197,7 +218,12 @@ func (b *builder) pods() error {
 	if b.statuses, err = status.New(status.StoreConfig{Dir: b.o.rootDir, Log: b.logFor("status"), Hooks: b.statusHooks()}); err != nil {
 		return err
 	}
-	if b.volumes, err = volume.New(volume.Config{RootDir: b.o.rootDir, Log: b.logFor("volume")}); err != nil {
+	volumeHooks := b.metrics.Volumes()
+	volumeHooks.Event = func(pod *corev1.Pod, eventType, reason, message string) { b.event(pod, "", eventType, reason, message) }
+	if b.volumes, err = volume.New(volume.Config{
+		RootDir: b.o.rootDir, Objects: b.objects, Allocatable: b.machine.capacity, NoTmpfs: b.o.runtime == "fake", Log: b.logFor("volume"),
+		Hooks: volumeHooks,
+	}); err != nil {
 		return err
 	}
 	pullHooks := b.metrics.Images()
@@ -218,7 +244,8 @@ func (b *builder) pods() error {
 	runtimeHooks.Event = b.event
 	b.runtime, err = podruntime.New(podruntime.Config{
 		CRI: b.door.runtime, Images: puller, LogDir: b.o.config.PodLogsDir, ContainerLogDir: b.o.containerLogDir,
-		NodeMemory: nodeMemory(), BackoffMax: b.o.config.CrashLoopBackOff.MaxContainerRestartPeriod.Duration,
+		NodeMemory: b.machine.memory(), Resources: b.resources(), Lifecycle: b.lifecycle.Run,
+		SeccompDefault: *b.o.config.SeccompDefault, SeccompRoot: filepath.Join(b.o.rootDir, "seccomp"), BackoffMax: b.o.config.CrashLoopBackOff.MaxContainerRestartPeriod.Duration,
 		Log: b.logFor("podruntime"), Hooks: runtimeHooks,
 	})
 	return err
@@ -235,7 +262,8 @@ func (b *builder) statusHooks() status.Hooks {
 // work is who acts on pods, and who clears up behind them.
 func (b *builder) work() error {
 	var err error
-	b.syncer, err = podsync.New(podsync.Config{
+	cfg := podsync.Config{
+		Names: b.names, Objects: b.objects, Allocatable: b.machine.capacity, Handler: b.watch.Handler,
 		Runtime: b.runtime, Volumes: b.volumes, Statuses: b.statuses, RootDir: b.o.rootDir, HostIPs: b.o.nodeIPs,
 		RuntimeName: b.watch.Name, NetworkReady: b.watch.NetworkReady,
 		SyncAt: func(uid observed.UID, at time.Time) { b.workers.SyncAt(uid, at) },
@@ -247,8 +275,14 @@ func (b *builder) work() error {
 				b.event(pod, "", eventType, reason, message)
 			},
 		},
-	})
-	if err != nil {
+	}
+	if b.boxes != nil {
+		cfg.Cgroups = b.boxes
+	}
+	if b.users != nil {
+		cfg.UserNamespaces = b.users
+	}
+	if b.syncer, err = podsync.New(cfg); err != nil {
 		return err
 	}
 	workerHooks := b.metrics.Workers(func() map[observed.UID]podworkers.State { return b.workers.States() })
@@ -280,7 +314,7 @@ func (b *builder) hall() error {
 		store: b.store, statuses: b.statuses, workers: b.workers, pleg: b.pleg, gc: b.gc,
 		heard: b.mux.AllSeen, running: b.observer.running, unreadable: b.unreadable, event: b.event, log: b.logFor("handler"),
 		admit: admission.Chain{
-			admission.NodeName(b.o.nodeName), admission.OS("linux"), admission.Unmapped(podruntime.Unmapped),
+			admission.NodeName(b.o.nodeName), admission.OS("linux"), admission.NodeAffinity(b.nodeObject), admission.Unmapped(podruntime.Unmapped),
 			admission.MaxPods(int(b.o.config.MaxPods)), admission.HostPorts(),
 		},
 		hooks: handlerHooks{
@@ -329,12 +363,16 @@ func (b *builder) hall() error {
 	if err != nil {
 		return err
 	}
+	workers := []floors.Runner{floors.Named("podworkers", b.workers), floors.Named("sweeper", b.handler.sweeper), floors.Named("server", windows)}
+	if b.boxes != nil {
+		workers = append(workers, floors.Named("cgroup", b.boxes))
+	}
 	b.node = node{
 		handler: b.handler, workers: b.workers, pleg: b.pleg, server: windows,
 		floors: [][]floors.Runner{
 			{floors.Named("podsource", b.mux)},
 			{floors.Named("pleg", b.pleg), floors.Named("runtime", b.watch), floors.Named("containergc", b.gc)},
-			{floors.Named("podworkers", b.workers), floors.Named("sweeper", b.handler.sweeper), floors.Named("server", windows)},
+			workers,
 			{floors.Named("syncloop", b.whenOpen(loop))},
 		},
 	}

@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/criclient"
+	"github.com/kubeletkit/kubeletkit/observed"
 )
 
 // How often the runtime is asked how it does, and for how long its silence is
@@ -43,6 +48,7 @@ type runtimeWatch struct {
 		last    time.Time // of the last good answer
 		runtime error     // why it is not ready
 		network error
+		can     observed.RuntimeFeatures
 		told    string // what the log has: a problem, or allWell
 	}
 }
@@ -78,13 +84,13 @@ const allWell = "ready"
 func (w *runtimeWatch) ask(ctx context.Context) bool {
 	asking, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	name, runtimeErr, networkErr, err := w.look(asking)
+	name, runtimeErr, networkErr, can, err := w.look(asking)
 	if ctx.Err() != nil {
 		return false
 	}
 	w.mu.Lock()
 	if err == nil {
-		w.mu.name, w.mu.last, w.mu.runtime, w.mu.network = name, time.Now(), runtimeErr, networkErr
+		w.mu.name, w.mu.last, w.mu.runtime, w.mu.network, w.mu.can = name, time.Now(), runtimeErr, networkErr, can
 	}
 	problem := allWell
 	if p := errors.Join(err, runtimeErr, networkErr); p != nil {
@@ -105,26 +111,26 @@ func (w *runtimeWatch) ask(ctx context.Context) bool {
 	return problem == allWell
 }
 
-func (w *runtimeWatch) look(ctx context.Context) (name string, runtimeErr, networkErr, err error) {
+func (w *runtimeWatch) look(ctx context.Context) (name string, runtimeErr, networkErr error, can observed.RuntimeFeatures, err error) {
 	if name = w.Name(); name == "" {
 		v, err := w.runtime.Version(ctx, "0.1.0")
 		if errors.Is(err, criclient.ErrUnimplemented) {
 			err = fmt.Errorf("the runtime does not speak CRI v1 (containerd 1.6 or newer and CRI-O 1.20 or newer do; is its cri plugin disabled?): %w", err)
 		}
 		if err != nil {
-			return "", nil, nil, err
+			return "", nil, nil, can, err
 		}
 		name = v.GetRuntimeName()
 	}
 	resp, err := w.runtime.Status(ctx, false)
 	if err != nil {
-		return "", nil, nil, err
+		return "", nil, nil, can, err
 	}
 	conditions := map[string]*runtimeapi.RuntimeCondition{}
 	for _, c := range resp.GetStatus().GetConditions() {
 		conditions[c.GetType()] = c
 	}
-	return name, conditionError(conditions, runtimeapi.RuntimeReady), conditionError(conditions, runtimeapi.NetworkReady), nil
+	return name, conditionError(conditions, runtimeapi.RuntimeReady), conditionError(conditions, runtimeapi.NetworkReady), criclient.Features(resp), nil
 }
 
 func conditionError(all map[string]*runtimeapi.RuntimeCondition, kind string) error {
@@ -162,4 +168,26 @@ func (w *runtimeWatch) Name() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mu.name
+}
+
+// Features are what the runtime said it can do; none before its first answer.
+func (w *runtimeWatch) Features() observed.RuntimeFeatures {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.can
+}
+
+// Handler gives the handler of the pod's RuntimeClass, and what it can do. Without
+// an API server there are no RuntimeClass objects: the class is the handler's name.
+// A runtime that does not tell which handlers it has refuses an unknown one itself.
+func (w *runtimeWatch) Handler(pod *corev1.Pod) (string, observed.HandlerFeatures, error) {
+	name, all := "", w.Features()
+	if class := pod.Spec.RuntimeClassName; class != nil {
+		name = *class
+	}
+	if _, known := all.Handlers[name]; !known && name != "" && len(all.Handlers) > 0 {
+		return "", observed.HandlerFeatures{}, fmt.Errorf("runtime class %q: the runtime has no handler of this name, only %s",
+			name, strings.Join(slices.Sorted(maps.Keys(all.Handlers)), ", "))
+	}
+	return name, all.Handler(name), nil
 }

@@ -1,25 +1,26 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 )
 
-// event is a Kubernetes Event about a pod, or one of its containers. Without an
+// event is a Kubernetes Event about a pod, one of its containers, or the node itself. Without an
 // API server it goes to the log: warnings for everybody, the rest for who asks.
 func (b *builder) event(pod *corev1.Pod, container, eventType, reason, message string) {
 	log := b.logFor("event")
 	if eventType != corev1.EventTypeWarning {
 		log = log.V(1)
 	}
-	facts := []any{"reason", reason, "pod", podName(pod), "podUID", string(pod.UID)}
+	facts := []any{"reason", reason}
+	if pod == nil { // about the node
+		facts = append(facts, "node", b.o.nodeName)
+	} else {
+		facts = append(facts, "pod", podName(pod), "podUID", string(pod.UID))
+	}
 	if container != "" {
 		facts = append(facts, "container", container)
 	}
@@ -81,23 +82,4 @@ func pullQPS(o options) float64 {
 		return -1
 	}
 	return float64(*o.config.RegistryPullQPS)
-}
-
-// nodeMemory is the machine's memory in bytes, and 0 where it can't be told.
-func nodeMemory() int64 {
-	data, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0
-	}
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	for lines.Scan() {
-		if rest, ok := strings.CutPrefix(lines.Text(), "MemTotal:"); ok {
-			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-			if err != nil {
-				return 0
-			}
-			return kib << 10
-		}
-	}
-	return 0
 }

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package podsync
+
+const nonBlock = 0
