@@ -176,13 +176,15 @@ func (p *plugin) run(ctx context.Context, repository string, who identity) (answ
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
+		} else if out.full {
+			err = fmt.Errorf("it says more than %d bytes", maxAnswer)
 		}
-		if said := strings.TrimSpace(complaint.String()); said != "" {
+		if said := strings.TrimSpace(complaint.buf.String()); said != "" {
 			return response{}, fmt.Errorf("ask %s: %w: %s", p.path, err, said)
 		}
 		return response{}, fmt.Errorf("ask %s: %w", p.path, err)
 	}
-	if answer, err = parseResponse(out.Bytes(), p.spec.APIVersion); err != nil {
+	if answer, err = parseResponse(out.buf.Bytes(), p.spec.APIVersion); err != nil {
 		return response{}, fmt.Errorf("ask %s: %w", p.path, err)
 	}
 	return answer, nil
@@ -213,21 +215,24 @@ func (r response) entries() []Entry {
 }
 
 // bounded is a buffer that a program can't fill without end. What is too much is
-// an error, which ends the program, or is dropped.
+// an error, which ends the program, or is dropped. It must not be an io.ReaderFrom,
+// as the [bytes.Buffer] in it is: that would go around the bound.
 type bounded struct {
-	bytes.Buffer
+	buf    bytes.Buffer
 	max    int
 	forget bool
+	full   bool // something was too much
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	room := b.max - b.Len()
+	room := b.max - b.buf.Len()
 	if len(p) <= room {
-		return b.Buffer.Write(p)
+		return b.buf.Write(p)
 	}
+	b.full = true
 	if !b.forget {
-		return 0, fmt.Errorf("it says more than %d bytes", b.max)
+		return 0, errors.New("too much")
 	}
-	b.Buffer.Write(p[:room])
+	b.buf.Write(p[:room])
 	return len(p), nil
 }
