@@ -6,13 +6,16 @@
 //     [SandboxSpec] and [ContainerSpec] from podsync.
 //   - Out: a [Plan] from [ComputePodActions], which is pure; a [Sandbox] from
 //     [Runtime.EnsureSandbox]; a [Result] from [Runtime.Converge], with the reason
-//     of each container that did not start. [Unmapped] names the fields of a pod
+//     of each container that did not start. Between the two, [Runtime.Resize]
+//     gives running containers other resources. [Unmapped] names the fields of a pod
 //     that this version would have to ignore.
-//   - Owns: the crash-loop back-off of each container, in memory. Goroutines only
-//     inside [Runtime.StopPod], which waits for them. Log directories and links
-//     of the containers it makes, until [Runtime.RemoveContainer].
-//   - Rooms: pleg supplies what is observed and imagepull the images; podsync
-//     calls here once before and once after the sandbox has its addresses.
+//   - Owns: in memory, the crash-loop back-off of each container, and whose preStop
+//     hook has been begun. Goroutines only inside [Runtime.StopPod], which waits for
+//     them. Log directories and links of the containers it makes, until
+//     [Runtime.RemoveContainer].
+//   - Rooms: pleg supplies what is observed, imagepull the images, and lifecycle runs
+//     the hooks; podsync calls here once before and once after the sandbox has its
+//     addresses.
 //
 // Sandbox and container names, labels, annotations and log paths are the
 // kubelet's, so crictl, log shippers and dashboards find everything where they

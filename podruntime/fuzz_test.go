@@ -39,6 +39,11 @@ func world(d *dice) (*corev1.Pod, observed.Pod, podruntime.Inputs) {
 	if d.roll(8) == 1 {
 		deleted(p)
 	}
+	if d.roll(12) == 1 {
+		restarting(p)
+	}
+	amounts := []string{"", "1/1 1Gi/1Gi", "2/2 1Gi/1Gi"}
+	resizePolicies := []corev1.ResourceResizeRestartPolicy{"", corev1.NotRequired, corev1.RestartContainer}
 	for c := range podspec.All(p) {
 		if d.roll(4) == 1 {
 			c.StartupProbe = &corev1.Probe{}
@@ -48,6 +53,12 @@ func world(d *dice) (*corev1.Pod, observed.Pod, podruntime.Inputs) {
 		}
 		if d.roll(6) == 1 && c.RestartPolicy == nil {
 			c.RestartPolicy = ptr(corev1.ContainerRestartPolicy(policies[d.roll(3)]))
+		}
+		if d.roll(5) == 1 {
+			restartsAll(p, c.Name)
+		}
+		if d.roll(4) == 1 {
+			wants(p, c.Name, amounts[d.roll(3)], "cpu="+string(resizePolicies[d.roll(3)]))
 		}
 	}
 	see := observed.Pod{UID: "uid-1", Namespace: "default", Name: "web"}
@@ -63,7 +74,7 @@ func world(d *dice) (*corev1.Pod, observed.Pod, podruntime.Inputs) {
 		c := in(plain[d.roll(len(plain))], observed.State(d.roll(4)))
 		c.ID = observed.ContainerID(fmt.Sprint("id", i))
 		c.Sandbox = observed.SandboxID(fmt.Sprint("s", d.roll(3)))
-		c.ExitCode = int32(d.roll(3))
+		c.ExitCode = []int32{0, 1, 42}[d.roll(3)]
 		c.RestartCount = d.roll(3)
 		c.CreatedAt = time.Unix(int64(d.roll(9)), 0)
 		if d.roll(5) == 1 {
@@ -76,6 +87,9 @@ func world(d *dice) (*corev1.Pod, observed.Pod, podruntime.Inputs) {
 	if d.roll(2) == 1 {
 		a, b := podruntime.ProbeResult(d.roll(3)), podruntime.ProbeResult(d.roll(3))
 		inputs = results(a, b)
+	}
+	if d.roll(2) == 1 {
+		inputs.Actuated = had("c0", "1/1 1Gi/1Gi", "c1", "2/2 1Gi/1Gi", "c2", "1/1 2Gi/2Gi", "c3", "1/1 1Gi/1Gi").Actuated
 	}
 	return p, see, inputs
 }
@@ -128,7 +142,19 @@ func violated(p *corev1.Pod, see observed.Pod, plan podruntime.Plan) string {
 			return "a container starts against its policy"
 		}
 	}
+	for _, z := range plan.Resize {
+		if z.Container.State != observed.Running || killed[z.Container.ID] || started[z.Name] || !z.CPU && !z.Memory {
+			return "a resize of a container that does not go on, or of nothing"
+		}
+	}
 	switch {
+	case len(plan.Reset) > 0 && (plan.KillPod || plan.CreateSandbox || plan.ResizePod || plan.Done ||
+		len(plan.Kill)+len(plan.Prune)+len(plan.Start)+len(plan.Resize) > 0):
+		return "a restart of all containers beside other work"
+	case len(plan.Resize) > 0 && !plan.ResizePod:
+		return "a resize that the pod does not know of"
+	case p.DeletionTimestamp != nil && (plan.ResizePod || len(plan.Reset) > 0):
+		return "a resize or a restart in a pod that is being deleted"
 	case plan.KillPod && !plan.CreateSandbox && len(plan.Start) > 0:
 		return "containers start in a pod that is killed"
 	case plan.KillPod && len(plan.Kill) > 0:

@@ -15,6 +15,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/criclient"
 	"github.com/kubeletkit/kubeletkit/criclient/critest"
 	"github.com/kubeletkit/kubeletkit/imagepull"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/observed"
 	"github.com/kubeletkit/kubeletkit/podruntime"
 	"github.com/kubeletkit/kubeletkit/podspec"
@@ -40,6 +41,7 @@ type node struct {
 	counts map[string]int
 
 	spec func(podruntime.Start) (podruntime.ContainerSpec, error) // nil: literal
+	hook func(context.Context, lifecycle.Call) (string, error)    // nil: succeeds
 }
 
 func newNode(t *testing.T) *node {
@@ -60,6 +62,12 @@ func newNode(t *testing.T) *node {
 	}
 	n.r, err = podruntime.New(podruntime.Config{
 		CRI: n.rt, Images: puller, LogDir: n.logs, ContainerLogDir: n.links,
+		Lifecycle: func(ctx context.Context, call lifecycle.Call) (string, error) {
+			if n.hook == nil {
+				return "", nil
+			}
+			return n.hook(ctx, call)
+		},
 		Hooks: podruntime.Hooks{
 			Event: func(_ *corev1.Pod, container, eventType, reason, message string) {
 				n.mu.Lock()
@@ -70,6 +78,9 @@ func newNode(t *testing.T) *node {
 			Started:  func(_ *corev1.Pod, kind podspec.Kind, _ string) { count("started " + kind.String()) },
 			StartFailed: func(_ *corev1.Pod, kind podspec.Kind, _, reason string) {
 				count("failed " + kind.String() + " " + reason)
+			},
+			ImageVolume: func(_ *corev1.Pod, container, volume string, err error) {
+				count(fmt.Sprintf("volume %s of %s: %v", volume, container, err))
 			},
 		},
 	})

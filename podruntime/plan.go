@@ -26,6 +26,14 @@ type Plan struct {
 	Reason string
 	// Kill lists containers to stop while the pod goes on.
 	Kill []Kill
+	// Reset lists instances to end and to remove, in this order, since all
+	// containers of the pod start again. Nothing else is planned then; the next
+	// plan starts them. Sync again at once.
+	Reset []Reset
+	// Resize lists running containers whose resources change without a restart.
+	Resize []Resize
+	// ResizePod is true when the pod's own resources change.
+	ResizePod bool
 	// Prune lists instances of init containers that nobody needs any more.
 	Prune []observed.Container
 	// Start lists containers to start, in this order.
@@ -52,6 +60,7 @@ const (
 	KillLivenessFailed    KillReason = "LivenessProbe"
 	KillStartupFailed     KillReason = "StartupProbe"
 	KillUnknown           KillReason = "Unknown"
+	KillResize            KillReason = "Resize"
 )
 
 // Start is one container to start.
@@ -60,6 +69,9 @@ type Start struct {
 	Kind podspec.Kind
 	// Index is the container's place in its list of the pod spec.
 	Index int
+	// Images has the image volumes that the container mounts, by volume name. It
+	// is filled when a spec is asked for, and empty in a plan.
+	Images map[string]observed.Image
 }
 
 // ProbeResult is what a prober last said of one container instance.
@@ -77,6 +89,9 @@ type Inputs struct {
 	// Liveness and Startup give the last result of a container instance. With
 	// nil there is no prober, and a declared probe changes nothing.
 	Liveness, Startup func(observed.ContainerID) ProbeResult
+	// Actuated gives the resources that the named container, or the pod under
+	// [PodItself], was given last. With nil nothing is ever resized.
+	Actuated func(container string) (corev1.ResourceRequirements, bool)
 }
 
 // String says in one line, for people, what the plan does.
@@ -92,11 +107,20 @@ func (p Plan) String() string {
 	if len(p.Kill) > 0 {
 		add("kill %s", names(p.Kill, func(k Kill) string { return k.Container.Name }))
 	}
+	if len(p.Reset) > 0 {
+		add("reset %s", names(p.Reset, func(r Reset) string { return r.Container.Name }))
+	}
 	if len(p.Prune) > 0 {
 		add("remove %s", names(p.Prune, func(c observed.Container) string { return c.Name }))
 	}
 	if p.CreateSandbox {
 		add("create sandbox")
+	}
+	if p.ResizePod {
+		add("resize pod")
+	}
+	if len(p.Resize) > 0 {
+		add("resize %s", names(p.Resize, func(r Resize) string { return r.Name }))
 	}
 	if len(p.Start) > 0 {
 		add("start %s", names(p.Start, func(s Start) string { return s.Name }))
@@ -153,6 +177,7 @@ func (d *decision) finish() Plan {
 		p.Kill = nil
 	}
 	switch {
+	case len(p.Reset) > 0: // the records go soon enough
 	case p.CreateSandbox:
 		// A new sandbox runs its init containers again; the old instances would
 		// be taken for their results.
@@ -161,6 +186,9 @@ func (d *decision) finish() Plan {
 		}
 	default:
 		p.Prune = d.oldInit()
+		if !p.KillPod && d.pod.DeletionTimestamp == nil {
+			d.resizes()
+		}
 		p.Done = (p.KillPod || !d.seen.Exists()) && len(p.Start) == 0 && !d.seen.HasRunning()
 	}
 	return *p
@@ -220,6 +248,9 @@ func (d *decision) finished(c *corev1.Container, last observed.Container) bool {
 
 // sameSandbox plans for a pod that goes on in its sandbox.
 func (d *decision) sameSandbox(id observed.SandboxID) {
+	if d.resets(id) {
+		return
+	}
 	for i := range d.pod.Spec.EphemeralContainers {
 		name := d.pod.Spec.EphemeralContainers[i].Name
 		if _, ok := d.seen.Container(name); !ok {
@@ -260,9 +291,9 @@ func (d *decision) regularContainers() {
 				continue
 			}
 			// A rule on exit codes is judged when the exit is seen, not now.
-			restart = reason == KillDefinitionChanged ||
+			restart = reason == KillDefinitionChanged || reason == KillResize ||
 				podspec.PolicyOf(d.pod, c) != corev1.RestartPolicyNever
-			if restart {
+			if restart && reason != KillResize {
 				message += ", will be restarted"
 			}
 			d.kill(last, reason, message)
@@ -286,6 +317,8 @@ func (d *decision) unfit(c *corev1.Container, last observed.Container, word stri
 		return KillLivenessFailed, fmt.Sprintf("%s %s failed liveness probe", word, c.Name)
 	case c.StartupProbe != nil && d.in.Startup != nil && d.in.Startup(last.ID) == ProbeFailure:
 		return KillStartupFailed, fmt.Sprintf("%s %s failed startup probe", word, c.Name)
+	case d.resizeRestarts(c):
+		return KillResize, resizeMessage(c)
 	}
 	return "", ""
 }

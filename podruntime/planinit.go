@@ -95,6 +95,10 @@ func (d *decision) initContainer(c *corev1.Container, seen observed.Container) (
 	case observed.Created:
 		return false, true
 	case observed.Running:
+		if d.resizeRestarts(c) {
+			d.kill(seen, KillResize, resizeMessage(c))
+			return false, true
+		}
 		return false, false
 	case observed.Exited:
 		if seen.ExitCode == 0 && seen.Reason != "OOMKilled" {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/observed"
 	"github.com/kubeletkit/kubeletkit/podspec"
 )
@@ -29,6 +30,9 @@ type CRI interface {
 	RemoveContainer(ctx context.Context, id string) error
 	ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
+	ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error)
+	UpdateContainerResources(ctx context.Context, id string, resources *runtimeapi.ContainerResources) error
+	UpdatePodSandboxResources(ctx context.Context, req *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error)
 }
 
 // ImageEnsurer makes a container's image present. Of the container it looks at
@@ -65,8 +69,11 @@ type Config struct {
 	SeccompRoot string
 	// BackoffInitial and BackoffMax bound the crash-loop delay; default 10s, 300s.
 	BackoffInitial, BackoffMax time.Duration
-	Log                        logr.Logger
-	Hooks                      Hooks
+	// Lifecycle runs the hooks of containers, as a lifecycle.Runner does. Without
+	// one a postStart hook fails its container, and a preStop hook is left out.
+	Lifecycle func(ctx context.Context, call lifecycle.Call) (output string, err error)
+	Log       logr.Logger
+	Hooks     Hooks
 }
 
 // Hooks report work as it happens. They are called from the goroutine that does
@@ -82,6 +89,9 @@ type Hooks struct {
 	Starting    func(pod *corev1.Pod, kind podspec.Kind)
 	Started     func(pod *corev1.Pod, kind podspec.Kind, container string)
 	StartFailed func(pod *corev1.Pod, kind podspec.Kind, container, reason string)
+	// ImageVolume is told for each image volume that a starting container mounts
+	// whether its image is there.
+	ImageVolume func(pod *corev1.Pod, container, volume string, err error)
 }
 
 // Runtime carries out plans. Its methods may run at the same time for different
@@ -91,6 +101,7 @@ type Runtime struct {
 	maskedPaths []string
 	rules       rules
 	backoffs    backoffs
+	preStops    preStops
 	images      ImageForgetter // nil if Images is none
 }
 
@@ -128,6 +139,9 @@ func New(cfg Config) (*Runtime, error) {
 	if cfg.BackoffMax == 0 {
 		cfg.BackoffMax = 300 * time.Second
 	}
+	if cfg.Lifecycle == nil {
+		cfg.Lifecycle = noHooks
+	}
 	if cfg.Log.GetSink() == nil {
 		cfg.Log = logr.Discard()
 	}
@@ -159,11 +173,15 @@ func (h *Hooks) fill() {
 	if h.StartFailed == nil {
 		h.StartFailed = func(*corev1.Pod, podspec.Kind, string, string) {}
 	}
+	if h.ImageVolume == nil {
+		h.ImageVolume = func(*corev1.Pod, string, string, error) {}
+	}
 }
 
 // ForgetPod drops what is remembered of a pod. Call it when the pod is gone.
 func (r *Runtime) ForgetPod(uid observed.UID) {
 	r.backoffs.forget(uid)
+	r.preStops.forget(uid)
 	if r.images != nil {
 		r.images.Forget(uid)
 	}

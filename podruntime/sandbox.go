@@ -38,9 +38,12 @@ func (r *Runtime) EnsureSandbox(ctx context.Context, pod *corev1.Pod, seen obser
 		}
 	}
 	for _, k := range plan.Kill {
-		if err := r.stopContainer(ctx, pod, k.Container, stop{reason: k.Reason, message: k.Message}); err != nil {
+		if err := r.stopContainer(ctx, pod, k.Container, stop{seen: seen, reason: k.Reason, message: k.Message}); err != nil {
 			return Sandbox{}, err
 		}
+	}
+	if err := r.reset(ctx, pod, seen, plan.Reset); err != nil {
+		return Sandbox{}, err
 	}
 	for _, c := range plan.Prune {
 		// A leftover does no harm: container GC comes again.

@@ -39,6 +39,7 @@ const retryAfter = 10 * time.Second
 // nothing more is started.
 func (r *Runtime) Converge(ctx context.Context, pod *corev1.Pod, seen observed.Pod, plan Plan, sb Sandbox, spec func(Start) (ContainerSpec, error)) Result {
 	result := Result{pod: podName(pod)}
+	volumes := make(volumeImages)
 	for _, s := range plan.Start {
 		if err := ctx.Err(); err != nil {
 			result.stopped = fmt.Errorf("start containers of pod %s: %w", podName(pod), err)
@@ -49,7 +50,7 @@ func (r *Runtime) Converge(ctx context.Context, pod *corev1.Pod, seen observed.P
 			result.stopped = fmt.Errorf("start container %s of pod %s: the plan belongs to another pod spec", s.Name, podName(pod))
 			break
 		}
-		failure := r.start(ctx, starting{pod: pod, c: c, kind: kind, start: s, seen: seen, sandbox: sb, spec: spec})
+		failure := r.start(ctx, starting{pod: pod, c: c, kind: kind, start: s, seen: seen, sandbox: sb, spec: spec, volumes: volumes})
 		if failure == nil {
 			result.Started = append(result.Started, s.Name)
 			continue
@@ -78,6 +79,7 @@ type starting struct {
 	seen    observed.Pod
 	sandbox Sandbox
 	spec    func(Start) (ContainerSpec, error)
+	volumes volumeImages
 }
 
 // start runs one container through the steps; nil means that it runs.
@@ -110,7 +112,7 @@ func (r *Runtime) start(ctx context.Context, s starting) *StartFailure {
 		// Nothing depends on the link but older log shippers.
 		r.log(s.pod).V(1).Info("Log link was not made", "container", s.c.Name, "containerID", id, "err", err.Error())
 	}
-	return nil
+	return r.postStart(ctx, s, id)
 }
 
 // heldBack asks the crash-loop back-off. Only an exit counts: a container that
@@ -152,9 +154,12 @@ func (s starting) created() (id string, count int, ok bool) {
 	return string(last.ID), last.RestartCount, true
 }
 
-// create makes the image present and the container. The image comes first, since
-// only it can take long, and everything else is to be fresh.
+// create makes the images present and the container. The images come first, since
+// only they can take long, and everything else is to be fresh.
 func (r *Runtime) create(ctx context.Context, s starting) (id string, count int, failure *StartFailure) {
+	if s.start.Images, failure = r.imageVolumes(ctx, s); failure != nil {
+		return "", 0, failure
+	}
 	image, err := r.cfg.Images.EnsureImage(ctx, s.pod, s.c, s.sandbox.Config)
 	if err != nil {
 		return "", 0, r.imageFailed(ctx, s, err)
@@ -163,12 +168,15 @@ func (r *Runtime) create(ctx context.Context, s starting) (id string, count int,
 	if err != nil {
 		return "", 0, r.failed(ctx, s, ReasonConfigError, err.Error(), err)
 	}
-	count, err = restartCount(s.seen.Instances(s.c.Name), dir)
+	count, err = restartCount(s.seen.Instances(s.c.Name), dir, s.pod.Status, s.c.Name)
 	if err != nil {
 		r.log(s.pod).Info("Restart count starts from 0: the log directory cannot be read", "container", s.c.Name, "err", err.Error())
 	}
 	spec, err := s.spec(s.start)
 	if err != nil {
+		return "", 0, r.failed(ctx, s, ReasonConfigError, err.Error(), err)
+	}
+	if err := verifyNonRoot(s.pod, s.c, image); err != nil {
 		return "", 0, r.failed(ctx, s, ReasonConfigError, err.Error(), err)
 	}
 	config, err := r.containerConfig(s, spec, image, count)
@@ -269,8 +277,9 @@ func (r *Runtime) imageFailed(ctx context.Context, s starting, err error) *Start
 }
 
 // restartCount numbers a new instance. What the runtime knows goes first; when
-// every record is gone, the log files still tell how many there were.
-func restartCount(known []observed.Container, logDir string) (int, error) {
+// every record is gone, the log files and the pod's status still tell how many
+// there were.
+func restartCount(known []observed.Container, logDir string, reported corev1.PodStatus, name string) (int, error) {
 	count := 0
 	for _, c := range known {
 		count = max(count, c.RestartCount+1)
@@ -283,6 +292,13 @@ func restartCount(known []observed.Container, logDir string) (int, error) {
 		number, _, ok := strings.Cut(e.Name(), ".log")
 		if n, err := strconv.ParseUint(number, 10, 31); ok && err == nil && !e.IsDir() && isLogOf(e.Name(), number+".log") {
 			count = max(count, int(n)+1)
+		}
+	}
+	for _, list := range [][]corev1.ContainerStatus{reported.InitContainerStatuses, reported.ContainerStatuses} {
+		for _, c := range list {
+			if c.Name == name && (c.RestartCount > 0 || c.ContainerID != "") {
+				count = max(count, int(c.RestartCount)+1)
+			}
 		}
 	}
 	return count, err

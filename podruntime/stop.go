@@ -27,6 +27,9 @@ const leastGrace = 2
 //
 // pod may be nil for a pod that only the runtime knows; the containers carry
 // their grace period themselves. grace, in seconds, replaces every other one.
+// A preStop hook runs first, within the same grace period, and only once for each
+// container: see preStop. The hooks of sidecars do not wait for their turn.
+//
 // When ctx ends, or the runtime goes away under a container's grace period, StopPod
 // returns at once and leaves the sandboxes alone, since stopping those grants no
 // grace; call it again, with a shorter grace if need be.
@@ -46,7 +49,7 @@ func (r *Runtime) StopPod(ctx context.Context, pod *corev1.Pod, seen observed.Po
 	for i, c := range running {
 		wg.Go(func() {
 			defer close(turns[i].ended)
-			errs[i] = r.stopContainer(ctx, pod, c, stop{grace: grace, after: turns[i].after})
+			errs[i] = r.stopContainer(ctx, pod, c, stop{seen: seen, grace: grace, after: turns[i].after})
 		})
 	}
 	wg.Wait()
@@ -119,6 +122,7 @@ func waitedFor(pod *corev1.Pod, name string) bool {
 
 // stop says how to stop one container.
 type stop struct {
+	seen    observed.Pod // whose container it is
 	reason  KillReason
 	message string // of the Killing event; empty is the usual one
 	grace   *int64 // replaces the container's own
@@ -134,35 +138,36 @@ func (r *Runtime) stopContainer(ctx context.Context, pod *corev1.Pod, c observed
 	if s.grace != nil {
 		grace = *s.grace
 	}
-	if len(s.after) > 0 && grace > 0 {
-		grace -= wait(ctx, s.after, grace)
+	if begin := time.Now(); grace > 0 {
+		// One budget for the hook, the turn and the stop (kubernetes issue 115817).
+		r.preStop(ctx, pod, c, s.seen, seconds(grace))
+		wait(ctx, s.after, seconds(grace)-time.Since(begin))
+		grace -= int64(time.Since(begin) / time.Second)
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("stop container %s: %w", c.Name, err)
 	}
 	err := r.cfg.CRI.StopContainer(ctx, string(c.ID), max(grace, leastGrace))
 	if gone(err) {
+		r.preStops.again(c.ID)
 		return nil
 	}
 	return criclient.Wrap(fmt.Sprintf("stop container %s (%s)", c.Name, c.ID), err)
 }
 
-// wait waits for all of after, at most grace seconds, and returns the whole
-// seconds that it took.
-func wait(ctx context.Context, after []<-chan struct{}, grace int64) int64 {
-	begin := time.Now()
-	limit := time.NewTimer(seconds(grace))
-	defer limit.Stop()
+// wait waits for all of after, at most until the limit.
+func wait(ctx context.Context, after []<-chan struct{}, limit time.Duration) {
+	over := time.NewTimer(limit)
+	defer over.Stop()
 	for _, ended := range after {
 		select {
 		case <-ended:
-		case <-limit.C:
-			return grace
+		case <-over.C:
+			return
 		case <-ctx.Done():
-			return grace
+			return
 		}
 	}
-	return min(int64(time.Since(begin)/time.Second), grace)
 }
 
 // seconds does not overflow, whatever a pod spec or an annotation says.
