@@ -54,6 +54,12 @@ func TestMayRestart(t *testing.T) {
 			[]corev1.ContainerRestartRule{rule(restart, notIn, 42)}, 1, true},
 		{"restarting all containers restarts this one", "Never", ptr(corev1.ContainerRestartPolicyNever),
 			[]corev1.ContainerRestartRule{rule(all, in, 7)}, 7, true},
+		{"restarting all containers is for its exit codes only", "Never", ptr(corev1.ContainerRestartPolicyNever),
+			[]corev1.ContainerRestartRule{rule(all, in, 7)}, 8, false},
+		{"the first rule that matches decides", "Never", ptr(corev1.ContainerRestartPolicyNever),
+			[]corev1.ContainerRestartRule{rule(restart, in, 7), rule(all, in, 7)}, 7, true},
+		{"restarting all containers needs a container policy, too", "Never", nil,
+			[]corev1.ContainerRestartRule{rule(all, in, 7)}, 7, false},
 		{"rules without a container policy are ignored", "Never", nil,
 			[]corev1.ContainerRestartRule{rule(restart, in, 42)}, 42, false},
 		{"a rule without exit codes never matches", "Never", ptr(corev1.ContainerRestartPolicyNever),
@@ -65,6 +71,10 @@ func TestMayRestart(t *testing.T) {
 			c := &corev1.Container{Name: "app", RestartPolicy: tt.own, RestartPolicyRules: tt.rules}
 			if got := podspec.MayRestart(pod, c, tt.code); got != tt.want {
 				t.Errorf("MayRestart = %v, want %v", got, tt.want)
+			}
+			wantAll := tt.own != nil && len(tt.rules) > 0 && tt.rules[0].Action == all && tt.want
+			if got := podspec.RestartsAll(c, tt.code); got != wantAll {
+				t.Errorf("RestartsAll = %v, want %v", got, wantAll)
 			}
 		})
 	}
