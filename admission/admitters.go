@@ -13,12 +13,18 @@ import (
 
 // Reasons of refusals, in the kubelet's words.
 const (
+	ReasonAppArmor = "AppArmor"
 	ReasonFeature  = "PodFeatureUnsupported"
+	ReasonGroups   = "SupplementalGroupsPolicyNotSupported"
 	ReasonNodeName = "NodeName"
 	ReasonOS       = "PodOSNotSupported"
 	ReasonOSLabel  = "PodOSSelectorNodeLabelDoesNotMatch"
-	ReasonPods     = "OutOfpods"
+	ReasonPods     = outOf + "pods"
 	ReasonPorts    = "NodePorts"
+	ReasonSysctl   = "SysctlForbidden"
+
+	// outOf begins the reason of a resource that there is not enough of.
+	outOf = "OutOf"
 )
 
 // maxPaths is how many fields a message of [Unmapped] names.
