@@ -51,8 +51,9 @@ func (r *Runtime) containerConfig(s starting, spec ContainerSpec, image observed
 }
 
 func (r *Runtime) linuxConfig(s starting, spec ContainerSpec, image observed.Image, users *runtimeapi.UserNamespace) (*runtimeapi.LinuxContainerConfig, error) {
-	if err := r.rules.checkHugePages(s.c.Resources.Limits, containerPath(s.pod, s.c, s.kind)); err != nil {
-		return nil, err
+	if name, missing := r.rules.missingHugePages(s.c.Resources.Limits); missing {
+		path := containerPath(s.pod, s.c, s.kind).Child("resources", "limits").Key(string(name))
+		return nil, field.Forbidden(path, "the node has no pages of this size")
 	}
 	n := namespaces(s.pod, users)
 	target, err := processesOf(s.pod, s.seen, s.c.Name)
@@ -73,9 +74,10 @@ func (r *Runtime) linuxConfig(s starting, spec ContainerSpec, image observed.Ima
 }
 
 func envs(vars []EnvVar) []*runtimeapi.KeyValue {
-	all := make([]*runtimeapi.KeyValue, len(vars))
+	all, block := make([]*runtimeapi.KeyValue, len(vars)), make([]runtimeapi.KeyValue, len(vars))
 	for i, v := range vars {
-		all[i] = &runtimeapi.KeyValue{Key: v.Name, Value: []byte(v.Value)}
+		all[i] = &block[i]
+		all[i].Key, all[i].Value = v.Name, []byte(v.Value)
 	}
 	return all
 }
@@ -90,15 +92,12 @@ func devices(list []Device) []*runtimeapi.Device {
 
 // mounts with users make files of the node belong to the pod's own users.
 func mounts(list []Mount, users *runtimeapi.UserNamespace) ([]*runtimeapi.Mount, error) {
-	all := make([]*runtimeapi.Mount, len(list))
+	all, block := make([]*runtimeapi.Mount, len(list)), make([]runtimeapi.Mount, len(list))
 	for i, m := range list {
-		out := &runtimeapi.Mount{
-			ContainerPath:     m.ContainerPath,
-			HostPath:          m.HostPath,
-			Readonly:          m.ReadOnly,
-			RecursiveReadOnly: m.RecursiveReadOnly,
-			SelinuxRelabel:    m.SELinuxRelabel,
-		}
+		out := &block[i]
+		out.ContainerPath, out.HostPath = m.ContainerPath, m.HostPath
+		out.Readonly, out.RecursiveReadOnly = m.ReadOnly, m.RecursiveReadOnly
+		out.SelinuxRelabel = m.SELinuxRelabel
 		if users.GetMode() == runtimeapi.NamespaceMode_POD {
 			out.UidMappings, out.GidMappings = users.GetUids(), users.GetGids()
 		}

@@ -25,14 +25,15 @@ func Hash(c *corev1.Container) string {
 	if err != nil {
 		panic(fmt.Sprintf("podruntime: two strings did not encode: %v", err))
 	}
-	h := fnv.New32a()
-	h.Write([]byte("([]uint8)["))
+	printed := make([]byte, 0, 4*len(data)+16)
+	printed = append(printed, "([]uint8)["...)
 	for i, b := range data {
 		if i > 0 {
-			h.Write([]byte{' '})
+			printed = append(printed, ' ')
 		}
-		h.Write(strconv.AppendUint(nil, uint64(b), 10))
+		printed = strconv.AppendUint(printed, uint64(b), 10)
 	}
-	h.Write([]byte{']'})
+	h := fnv.New32a()
+	h.Write(append(printed, ']'))
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -75,14 +74,14 @@ func pageSize(name corev1.ResourceName) int64 {
 	return q.Value()
 }
 
-// checkHugePages refuses pages of a size that the node has not: the kernel could
+// missingHugePages finds pages of a size that the node has not. The kernel could
 // neither give nor limit them.
-func (r rules) checkHugePages(limits corev1.ResourceList, path *field.Path) *field.Error {
+func (r rules) missingHugePages(limits corev1.ResourceList) (corev1.ResourceName, bool) {
 	for name, q := range limits {
 		if strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) && !q.IsZero() &&
 			!slices.Contains(r.HugePageSizes, pageSize(name)) {
-			return field.Invalid(path.Child("resources", "limits").Key(string(name)), q.String(), "the node has no pages of this size")
+			return name, true
 		}
 	}
-	return nil
+	return "", false
 }

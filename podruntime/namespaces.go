@@ -43,7 +43,7 @@ func users(pod *corev1.Pod, mapping *runtimeapi.UserNamespace) (*runtimeapi.User
 	switch {
 	case !ownUsers(pod):
 		return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}, nil
-	case len(mapping.GetUids()) == 0 || len(mapping.GetGids()) == 0:
+	case mapping.GetMode() != runtimeapi.NamespaceMode_POD || len(mapping.GetUids()) == 0 || len(mapping.GetGids()) == 0:
 		return nil, fmt.Errorf("can't set `spec.hostUsers: false`: pod %s has no mapping of its users", podName(pod))
 	}
 	return mapping, nil

@@ -2,6 +2,7 @@ package podruntime
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -74,6 +75,9 @@ func newRules(p ResourcePolicy, nodeMemory int64) (rules, error) {
 	if f := p.MemoryQoS.ThrottlingFactor; !(f >= 0 && f <= 1) {
 		return rules{}, fmt.Errorf("podruntime: Config.Resources.MemoryQoS.ThrottlingFactor %v is not from 0 to 1", f)
 	}
+	if slices.ContainsFunc(p.HugePageSizes, func(size int64) bool { return size <= 0 }) {
+		return rules{}, fmt.Errorf("podruntime: Config.Resources.HugePageSizes %v has one that is no size", p.HugePageSizes)
+	}
 	if p.HugePageSizes == nil {
 		p.HugePageSizes = kernelHugePages()
 	}
@@ -102,7 +106,11 @@ func (r rules) linuxResources(pod *corev1.Pod, c *corev1.Container, kind podspec
 // put a pod into a virtual machine size it by them.
 func (r rules) sandboxResources(pod *corev1.Pod) *runtimeapi.LinuxContainerResources {
 	sum := podspec.WithoutOverhead(pod)
-	return r.linux(sum.Requests[corev1.ResourceCPU], sum.Limits[corev1.ResourceCPU], sum.Limits[corev1.ResourceMemory])
+	request, ok := sum.Requests[corev1.ResourceCPU]
+	if !ok {
+		request = sum.Limits[corev1.ResourceCPU]
+	}
+	return r.linux(request, sum.Limits[corev1.ResourceCPU], sum.Limits[corev1.ResourceMemory])
 }
 
 // overhead is what the sandbox itself costs. It is request and limit at once.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/observed"
@@ -77,26 +78,26 @@ func sandboxSecurity(pod *corev1.Pod, spec SandboxSpec) (*runtimeapi.LinuxSandbo
 	if pod.Spec.SecurityContext == nil {
 		return sc, nil
 	}
-	all := securityOf(pod, &corev1.Container{}, podspec.Regular)
-	if u := all.runAsUser(); u != nil {
-		if err := checkID(*u, all.path(false, "runAsUser")); err != nil {
-			return nil, err
+	all := pod.Spec.SecurityContext
+	if u := all.RunAsUser; u != nil {
+		if wrongID(*u) {
+			return nil, invalidID(*u, field.NewPath("spec", "securityContext", "runAsUser"))
 		}
 		sc.RunAsUser = &runtimeapi.Int64Value{Value: *u}
 		// CRI has runtimes refuse a group without a user. The group of this one
 		// process is nobody's concern then.
-		if g := all.runAsGroup(); g != nil {
-			if err := checkID(*g, all.path(false, "runAsGroup")); err != nil {
-				return nil, err
+		if g := all.RunAsGroup; g != nil {
+			if wrongID(*g) {
+				return nil, invalidID(*g, field.NewPath("spec", "securityContext", "runAsGroup"))
 			}
 			sc.RunAsGroup = &runtimeapi.Int64Value{Value: *g}
 		}
 	}
-	sc.SelinuxOptions = selinux(all.all.SELinuxOptions)
-	if sc.SupplementalGroups, err = groups(&all.all, nil); err != nil {
+	sc.SelinuxOptions = selinux(all.SELinuxOptions)
+	if sc.SupplementalGroups, err = groups(all, nil); err != nil {
 		return nil, err
 	}
-	sc.SupplementalGroupsPolicy, err = groupsPolicy(&all.all)
+	sc.SupplementalGroupsPolicy, err = groupsPolicy(all)
 	return sc, err
 }
 

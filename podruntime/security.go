@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -99,15 +100,15 @@ func (r *Runtime) containerSecurity(s security, spec ContainerSpec, image observ
 // image. An image that names none runs as root.
 func (s security) setUser(sc *runtimeapi.LinuxContainerSecurityContext, image observed.Image) error {
 	if g := s.runAsGroup(); g != nil {
-		if err := checkID(*g, s.path(s.own.RunAsGroup != nil, "runAsGroup")); err != nil {
-			return err
+		if wrongID(*g) {
+			return invalidID(*g, s.path(s.own.RunAsGroup != nil, "runAsGroup"))
 		}
 		sc.RunAsGroup = &runtimeapi.Int64Value{Value: *g}
 	}
 	switch u := s.runAsUser(); {
 	case u != nil:
-		if err := checkID(*u, s.path(s.own.RunAsUser != nil, "runAsUser")); err != nil {
-			return err
+		if wrongID(*u) {
+			return invalidID(*u, s.path(s.own.RunAsUser != nil, "runAsUser"))
 		}
 		sc.RunAsUser = &runtimeapi.Int64Value{Value: *u}
 	case image.UID != nil:
@@ -125,12 +126,11 @@ func (s security) setUser(sc *runtimeapi.LinuxContainerSecurityContext, image ob
 	return nil
 }
 
-// checkID holds a user or group to what the API accepts.
-func checkID(id int64, path *field.Path) error {
-	if id < 0 || id > math.MaxInt32 {
-		return field.Invalid(path, id, "must be between 0 and 2147483647, inclusive")
-	}
-	return nil
+// wrongID: the API accepts no such user or group.
+func wrongID(id int64) bool { return id < 0 || id > math.MaxInt32 }
+
+func invalidID(id int64, path *field.Path) error {
+	return field.Invalid(path, id, "must be between 0 and 2147483647, inclusive")
 }
 
 // verifyNonRoot holds a container to its runAsNonRoot. The image's user counts
@@ -153,7 +153,7 @@ func verifyNonRoot(pod *corev1.Pod, c *corev1.Container, image observed.Image) e
 		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", image.UserName, who)
 	case uid == nil || *uid == 0:
 		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", who)
-	case *uid < 0 || *uid > math.MaxInt32:
+	case wrongID(*uid):
 		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id (%d) %s", *uid, who)
 	}
 	return nil
@@ -163,20 +163,16 @@ func verifyNonRoot(pod *corev1.Pod, c *corev1.Container, image observed.Image) e
 // the pod's own and more.
 func groups(sc *corev1.PodSecurityContext, more []int64) ([]int64, error) {
 	var all []int64
-	path := field.NewPath("spec", "securityContext")
 	if sc.FSGroup != nil {
-		if err := checkID(*sc.FSGroup, path.Child("fsGroup")); err != nil {
-			return nil, err
+		if wrongID(*sc.FSGroup) {
+			return nil, invalidID(*sc.FSGroup, field.NewPath("spec", "securityContext", "fsGroup"))
 		}
 		all = append(all, *sc.FSGroup)
 	}
-	for i, g := range sc.SupplementalGroups {
-		if err := checkID(g, path.Child("supplementalGroups").Index(i)); err != nil {
-			return nil, err
-		}
-		all = append(all, g)
+	if i := slices.IndexFunc(sc.SupplementalGroups, wrongID); i >= 0 {
+		return nil, invalidID(sc.SupplementalGroups[i], field.NewPath("spec", "securityContext", "supplementalGroups").Index(i))
 	}
-	return append(all, more...), nil
+	return slices.Concat(all, sc.SupplementalGroups, more), nil
 }
 
 func groupsPolicy(sc *corev1.PodSecurityContext) (runtimeapi.SupplementalGroupsPolicy, error) {

@@ -141,40 +141,6 @@ func TestWhatTheRuntimeIsTold(t *testing.T) {
 	}
 }
 
-func TestNamespacesFollowThePod(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		change func(*corev1.PodSpec)
-		want   *runtimeapi.NamespaceOption
-	}{
-		{"host network", func(s *corev1.PodSpec) { s.HostNetwork = true },
-			&runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE, Pid: runtimeapi.NamespaceMode_CONTAINER}},
-		{"host pid and ipc", func(s *corev1.PodSpec) { s.HostPID, s.HostIPC = true, true },
-			&runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_NODE, Ipc: runtimeapi.NamespaceMode_NODE}},
-		{"shared processes", func(s *corev1.PodSpec) { s.ShareProcessNamespace = ptr(true) },
-			&runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_POD}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			n := newNode(t)
-			p := pod("Always", "a")
-			tt.change(&p.Spec)
-			tt.want.UsernsOptions = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}
-			n.must(p)
-			config := request[*runtimeapi.RunPodSandboxRequest](n, "RunPodSandbox").Config
-			if diff := cmp.Diff(tt.want, config.Linux.SecurityContext.NamespaceOptions, protocmp.Transform()); diff != "" {
-				t.Errorf("sandbox (-want +got):\n%s", diff)
-			}
-			create := request[*runtimeapi.CreateContainerRequest](n, "CreateContainer").Config
-			if diff := cmp.Diff(tt.want, create.Linux.SecurityContext.NamespaceOptions, protocmp.Transform()); diff != "" {
-				t.Errorf("container (-want +got):\n%s", diff)
-			}
-			if p.Spec.HostNetwork != (config.Hostname == "") {
-				t.Errorf("hostname = %q with host network %v", config.Hostname, p.Spec.HostNetwork)
-			}
-		})
-	}
-}
-
 func TestCrashLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
