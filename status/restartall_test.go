@@ -224,3 +224,29 @@ func TestStoreAcceptsARestartOfAllContainers(t *testing.T) {
 	in.Seen = seen()
 	set(t, store, pod, status.Generate(in))
 }
+
+func TestARestartOfAllContainersIsOnDiskBeforeItBegins(t *testing.T) {
+	cfg := status.StoreConfig{Dir: t.TempDir()}
+	pod := newPod(corev1.RestartPolicyAlways, "init:i", "app")
+	withRule(pod, "app", 42)
+	always := corev1.ContainerRestartPolicyAlways
+	pod.Spec.Containers[0].RestartPolicy = &always
+	store := newStore(t, cfg)
+	for _, s := range [][]observed.Container{
+		held(counted(runs("app", "a"), 1), ended("i", "i", 0)),
+		held(counted(ended("app", "a", 42), 1), ended("i", "i", 0)),
+	} {
+		in := input(pod, seen(s...))
+		in.Last, _ = store.Get("u1")
+		set(t, store, pod, status.Generate(in))
+	}
+	// Both are removed, and the agent ends before it has seen that.
+	store = newStore(t, cfg)
+	last, _, err := store.Load("u1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := status.Recall(pod, seen(), last); len(got.Containers) > 0 {
+		t.Errorf("recalled %v: the init container would not run again", got.Containers)
+	}
+}

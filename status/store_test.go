@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -403,72 +402,6 @@ func TestStoreManyAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-}
-
-// TestInvariants drives a pod through random observations, as a runtime that
-// loses records and an agent that restarts would produce them.
-func TestInvariants(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0))
-	policies := []corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}
-	for range 300 {
-		pod := newPod(policies[rnd.IntN(3)], "init:i", "side:s", "app", "b")
-		var last corev1.PodStatus
-		for step := range 30 {
-			in := input(pod, randomPod(rnd, step))
-			in.Last, in.Now, in.Terminal = last, t0.Add(time.Duration(step)*time.Second), rnd.IntN(20) == 0
-			if rnd.IntN(3) == 0 {
-				in.Failures = map[string]status.Failure{"app": {Reason: "CrashLoopBackOff"}, "i": {Reason: "ErrImagePull"}}
-			}
-			st := status.Generate(in)
-			checkInvariants(t, in, last, st)
-			last = st
-		}
-	}
-}
-
-func randomPod(rnd *rand.Rand, step int) observed.Pod {
-	var list []observed.Container
-	for _, name := range []string{"i", "s", "app", "b"} {
-		for n := range rnd.IntN(3) {
-			c := observed.Container{Name: name, ID: observed.ContainerID(fmt.Sprint(name, step/5, n)), State: observed.State(rnd.IntN(4)),
-				RestartCount: rnd.IntN(3), ExitCode: int32(rnd.IntN(2)), StartedAt: t0}
-			list = append(list, c)
-		}
-	}
-	p := seen(list...)
-	p.Sandboxes[0].Ready = rnd.IntN(3) > 0
-	return p
-}
-
-func checkInvariants(t *testing.T, in status.Input, last, st corev1.PodStatus) {
-	t.Helper()
-	final := func(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
-	if final(last.Phase) && st.Phase != last.Phase {
-		t.Fatalf("phase %s became %s", last.Phase, st.Phase)
-	}
-	if final(st.Phase) && !final(last.Phase) && in.Seen.HasRunning() {
-		t.Fatalf("%s while %v runs", st.Phase, in.Seen.Containers)
-	}
-	for _, lists := range [][2][]corev1.ContainerStatus{{last.ContainerStatuses, st.ContainerStatuses}, {last.InitContainerStatuses, st.InitContainerStatuses}} {
-		for _, was := range lists[0] {
-			is := statusOf(t, st, was.Name)
-			if is.RestartCount < was.RestartCount {
-				t.Fatalf("restarts of %s fell from %d to %d", was.Name, was.RestartCount, is.RestartCount)
-			}
-			if is.Ready && is.State.Running == nil && is.State.Terminated == nil {
-				t.Fatalf("%s is ready and waits", is.Name)
-			}
-		}
-	}
-	for _, was := range last.Conditions {
-		for _, is := range st.Conditions {
-			if is.Type == was.Type && (is.Status == was.Status) != is.LastTransitionTime.Equal(&was.LastTransitionTime) {
-				t.Fatalf("%s: %s at %v became %s at %v", is.Type, was.Status, was.LastTransitionTime, is.Status, is.LastTransitionTime)
-			}
-		}
-	}
 }
 
 func FuzzLoad(f *testing.F) {
