@@ -51,9 +51,8 @@ func (r *Runtime) containerConfig(s starting, spec ContainerSpec, image observed
 }
 
 func (r *Runtime) linuxConfig(s starting, spec ContainerSpec, image observed.Image, users *runtimeapi.UserNamespace) (*runtimeapi.LinuxContainerConfig, error) {
-	if name, missing := r.rules.missingHugePages(s.c.Resources.Limits); missing {
-		path := containerPath(s.pod, s.c, s.kind).Child("resources", "limits").Key(string(name))
-		return nil, field.Forbidden(path, "the node has no pages of this size")
+	if err := r.rules.checkHugePages(s.c.Resources.Limits, func() *field.Path { return containerPath(s.pod, s.c, s.kind) }); err != nil {
+		return nil, err
 	}
 	n := namespaces(s.pod, users)
 	target, err := processesOf(s.pod, s.seen, s.c.Name)

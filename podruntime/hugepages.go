@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -74,14 +75,14 @@ func pageSize(name corev1.ResourceName) int64 {
 	return q.Value()
 }
 
-// missingHugePages finds pages of a size that the node has not. The kernel could
+// checkHugePages refuses pages of a size that the node has not. The kernel could
 // neither give nor limit them.
-func (r rules) missingHugePages(limits corev1.ResourceList) (corev1.ResourceName, bool) {
+func (r rules) checkHugePages(limits corev1.ResourceList, path func() *field.Path) error {
 	for name, q := range limits {
 		if strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) && !q.IsZero() &&
 			!slices.Contains(r.HugePageSizes, pageSize(name)) {
-			return name, true
+			return field.Forbidden(path().Child("resources", "limits").Key(string(name)), "the node has no pages of this size")
 		}
 	}
-	return "", false
+	return nil
 }

@@ -20,6 +20,9 @@ func (r *Runtime) sandboxConfig(pod *corev1.Pod, spec SandboxSpec, attempt uint3
 		return nil, err
 	}
 	security, err := sandboxSecurity(pod, spec)
+	if err == nil && pod.Spec.Resources != nil {
+		err = r.rules.checkHugePages(pod.Spec.Resources.Limits, func() *field.Path { return field.NewPath("spec") })
+	}
 	if err != nil {
 		return nil, fmt.Errorf("configure sandbox of pod %s: %w", podName(pod), err)
 	}
