@@ -84,3 +84,59 @@ func BenchmarkMergeUnchanged(b *testing.B) {
 		}
 	}
 }
+
+// large is a decoded pod with n of everything that there can be many of.
+func large(tb testing.TB, n int) *corev1.Pod {
+	pod := &corev1.Pod{}
+	pod.Name, pod.Namespace, pod.UID = "large", "default", "1"
+	var c corev1.Container
+	c.Name, c.Image = "app", "x"
+	for i := range n {
+		name := fmt.Sprint("v", i)
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: "/" + name})
+		c.Env = append(c.Env,
+			corev1.EnvVar{Name: fmt.Sprint("A", i), Value: "x"},
+			corev1.EnvVar{Name: fmt.Sprint("B", i), ValueFrom: &corev1.EnvVarSource{
+				ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu", ContainerName: "app"}}},
+			corev1.EnvVar{Name: fmt.Sprint("C", i), ValueFrom: &corev1.EnvVarSource{
+				FileKeyRef: &corev1.FileKeySelector{VolumeName: name, Path: "a", Key: "K"}}})
+		c.Ports = append(c.Ports, corev1.ContainerPort{Name: fmt.Sprint("p", i), ContainerPort: int32(i%60000 + 1), HostPort: int32(i%60000 + 1)})
+	}
+	pod.Spec.Containers = []corev1.Container{c}
+	setDefaults(pod)
+	if errs := validate(pod); len(errs) > 0 {
+		tb.Fatal(errs.ToAggregate())
+	}
+	return pod
+}
+
+// Validation costs the same for each further variable, mount, volume and port.
+func BenchmarkValidate(b *testing.B) {
+	for _, n := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			pod := large(b, n)
+			b.ReportAllocs()
+			for b.Loop() {
+				validate(pod)
+			}
+		})
+	}
+}
+
+func TestValidationDoesNotGrowQuadratically(t *testing.T) {
+	cost := func(n int) time.Duration {
+		pod := large(t, n)
+		best := time.Hour
+		for range 5 {
+			start := time.Now()
+			validate(pod)
+			best = min(best, time.Since(start))
+		}
+		return best
+	}
+	// Ten times as much is ten times the work; a hundred times would be the fault.
+	if few, many := cost(500), cost(5000); many > 40*few {
+		t.Errorf("validation of 500 takes %v, of 5000 %v", few, many)
+	}
+}

@@ -232,12 +232,13 @@ func (d *decoder) object(doc document, item int, kind metav1.TypeMeta, object js
 }
 
 func (d *decoder) kindError(kind metav1.TypeMeta) error {
-	kinds := []string{"v1/Pod", "v1/PodList", "v1/List"}
+	kinds, words := []string{"v1/Pod", "v1/PodList", "v1/List"}, "Pod, PodList or List"
 	if d.objects {
 		kinds = append(kinds, "v1/ConfigMap", "v1/ConfigMapList", "v1/Secret", "v1/SecretList")
+		words = "Pod, ConfigMap, Secret or a list of them"
 	}
 	if kind.Kind == "" {
-		return field.Required(field.NewPath("kind"), "a manifest holds apiVersion v1 and kind Pod, PodList or List")
+		return field.Required(field.NewPath("kind"), "a manifest holds apiVersion v1 and kind "+words)
 	}
 	return field.NotSupported(field.NewPath("kind"), kind.APIVersion+"/"+kind.Kind, kinds)
 }

@@ -177,6 +177,13 @@ func defaultPodResources(spec *corev1.PodSpec) {
 		if name == corev1.ResourceCPU || name == corev1.ResourceMemory || isHugePages(name) {
 			request(spec.Resources, name, q)
 		}
+		// Pages can't be overcommitted: the limit is what is requested.
+		if _, limited := spec.Resources.Limits[name]; isHugePages(name) && !limited {
+			if spec.Resources.Limits == nil {
+				spec.Resources.Limits = corev1.ResourceList{}
+			}
+			spec.Resources.Limits[name] = q.DeepCopy()
+		}
 	}
 	for name, limit := range spec.Resources.Limits {
 		request(spec.Resources, name, limit)

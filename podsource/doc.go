@@ -10,8 +10,9 @@
 //     change just before the pods of the same manifest do.
 //   - Owns: one goroutine per source inside [Mux.Run], and the file watch that
 //     [Files] opens inside its own Run. Nothing runs before or after.
-//   - Rooms: podenv and volume ask Objects; podstore writes the pods down as desired; syncloop reads the
-//     updates and says with [Mux.MarkSeen] how far it has come.
+//   - Rooms: podstore writes the pods down as desired; syncloop reads the
+//     updates and says with [Mux.MarkSeen] how far it has come; podenv, volume
+//     and keyring ask Objects.
 //
 // A static pod needs no API server, so nobody has checked or defaulted it:
 // [Decode] does both, and turns a document into the pod the kubelet would make
@@ -22,8 +23,8 @@
 // version, a URL that does not answer keeps everything. Only a file that is
 // gone, or a set that says so, removes pods or objects.
 //
-// Differences from the kubelet, on purpose: several pods per file, and the config
-// maps and secrets that they need; editor
-// backups (web.yaml~, *.bak, *.swp and the like) are not pods; unknown and
-// duplicate fields are errors that name the field.
+// Differences from the kubelet, on purpose: several pods per file, with the
+// ConfigMaps and Secrets they use (kubernetes/kubernetes#27312 asks for it);
+// editor backups (web.yaml~, *.bak, *.swp and the like) are not pods; unknown
+// and duplicate fields are errors that name the field.
 package podsource

@@ -1,6 +1,8 @@
 package podsource
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -26,15 +28,41 @@ func (c *checker) resources(r *corev1.ResourceRequirements, at *field.Path) {
 		at := at.Child("requests").Key(string(name))
 		switch {
 		case limited && request.Cmp(limit) > 0:
-			c.add(field.Invalid(at, request.String(), "must be at most the limit of "+limit.String()))
-		case !canOvercommit(name) && (!limited || request.Cmp(limit) != 0):
-			c.add(field.Invalid(at, request.String(), "must equal the limit: it can't be overcommitted"))
+			c.add(field.Invalid(at, request.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
+		case !canOvercommit(name) && !limited:
+			c.add(field.Required(at, "limit must be set for non overcommitable resources"))
+		case !canOvercommit(name) && request.Cmp(limit) != 0:
+			c.add(field.Invalid(at, request.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String())))
 		}
 	}
+	c.hugePages(r.Limits, at.Child("limits"))
+	c.hugePages(own, at.Child("requests"))
 	all := slices.Concat(namesOf(r.Limits), namesOf(r.Requests))
-	if slices.ContainsFunc(all, isHugePages) && !slices.Contains(all, corev1.ResourceCPU) && !slices.Contains(all, corev1.ResourceMemory) {
-		c.add(field.Forbidden(at, "huge pages need cpu or memory beside them"))
+	if whole := c.spec.Resources; whole != nil && r != whole {
+		all = slices.Concat(all, namesOf(whole.Limits), namesOf(whole.Requests))
 	}
+	c.forbid(slices.ContainsFunc(namesOf(r.Requests), isHugePages) && !slices.Contains(all, corev1.ResourceCPU) && !slices.Contains(all, corev1.ResourceMemory),
+		at, "HugePages require cpu or memory")
+}
+
+// hugePages checks that there are whole pages of a size that can be.
+func (c *checker) hugePages(list corev1.ResourceList, at *field.Path) {
+	for _, name := range namesOf(list) {
+		if !isHugePages(name) {
+			continue
+		}
+		q, at := list[name], at.Key(string(name))
+		size, ok := pageSize(name)
+		c.invalid(!ok, at, string(name), "must name a page size, such as hugepages-2Mi")
+		c.invalid(ok && q.Value()%size != 0, at, q.String(), "must be a multiple of the page size")
+	}
+}
+
+// pageSize is the number of bytes in the name of a huge page resource.
+func pageSize(name corev1.ResourceName) (bytes int64, ok bool) {
+	text, isPages := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
+	size, err := resource.ParseQuantity(text)
+	return size.Value(), isPages && err == nil && size.Value() > 0
 }
 
 // podResources checks the resources of the pod as a whole (KEP-2837).
@@ -51,19 +79,30 @@ func (c *checker) podResources(r *corev1.ResourceRequirements, at *field.Path) {
 			}
 		}
 	}
-	for name, sum := range requestsOfContainers(c.spec) {
+	sums := requestsOfContainers(c.spec)
+	for _, name := range namesOf(sums) {
+		sum := sums[name]
 		if whole, ok := r.Requests[name]; ok && whole.Cmp(sum) < 0 {
 			c.add(field.Invalid(at.Child("requests").Key(string(name)), whole.String(),
-				"must be at least what the containers request together, "+sum.String()))
+				"must be greater than or equal to aggregate container requests of "+sum.String()))
 		}
 	}
+	eachContainer(c.spec, func(ctr *corev1.Container, at *field.Path) {
+		for _, name := range namesOf(ctr.Resources.Limits) {
+			limit := ctr.Resources.Limits[name]
+			if whole, ok := r.Limits[name]; ok && limit.Cmp(whole) > 0 {
+				c.add(field.Invalid(at.Child("resources", "limits").Key(string(name)), limit.String(),
+					"must be less than or equal to pod limits of "+whole.String()))
+			}
+		}
+	})
 }
 
 // quantities checks the names and that nothing is negative.
 func (c *checker) quantities(list corev1.ResourceList, at *field.Path) {
 	for _, name := range namesOf(list) {
 		q, at := list[name], at.Key(string(name))
-		c.invalid(q.Sign() < 0, at, q.String(), "must not be negative")
+		c.invalid(q.Sign() < 0, at, q.String(), "must be greater than or equal to 0")
 		if native(name) {
 			continue
 		}
@@ -74,7 +113,7 @@ func (c *checker) quantities(list corev1.ResourceList, at *field.Path) {
 			continue
 		}
 		c.matches(at, string(name), validation.IsQualifiedName)
-		c.invalid(q.MilliValue()%1000 != 0, at, q.String(), "must be a whole number")
+		c.invalid(q.CmpInt64(q.Value()) != 0, at, q.String(), "must be an integer") // Value rounds up
 	}
 }
 
@@ -85,70 +124,6 @@ func canOvercommit(name corev1.ResourceName) bool {
 }
 
 // namesOf is sorted, so that errors come in one order.
-func namesOf(list corev1.ResourceList) []corev1.ResourceName {
-	names := make([]corev1.ResourceName, 0, len(list))
-	for name := range list {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func namesOf(list corev1.ResourceList) []corev1.ResourceName { return sortedKeys(list) }
 
-func (c *checker) security(sc *corev1.SecurityContext, at *field.Path) {
-	if sc == nil {
-		return
-	}
-	c.userAndGroup(sc.RunAsUser, sc.RunAsGroup, at)
-	c.profiles(sc.SeccompProfile, sc.AppArmorProfile, at)
-	oneOf(c, at.Child("procMount"), sc.ProcMount, corev1.DefaultProcMount, corev1.UnmaskedProcMount)
-	c.invalid(sc.ProcMount != nil && *sc.ProcMount == corev1.UnmaskedProcMount && (c.spec.HostUsers == nil || *c.spec.HostUsers),
-		at.Child("procMount"), corev1.UnmaskedProcMount, "needs spec.hostUsers false")
-	if sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation {
-		at := at.Child("allowPrivilegeEscalation")
-		c.invalid(sc.Privileged != nil && *sc.Privileged, at, false, "can't be false when privileged is true")
-		c.invalid(sc.Capabilities != nil && slices.Contains(sc.Capabilities.Add, "CAP_SYS_ADMIN"), at, false,
-			"can't be false when CAP_SYS_ADMIN is added")
-	}
-}
-
-func (c *checker) userAndGroup(user, group *int64, at *field.Path) {
-	if user != nil {
-		for _, why := range validation.IsValidUserID(*user) {
-			c.add(field.Invalid(at.Child("runAsUser"), *user, why))
-		}
-	}
-	if group != nil {
-		for _, why := range validation.IsValidGroupID(*group) {
-			c.add(field.Invalid(at.Child("runAsGroup"), *group, why))
-		}
-	}
-}
-
-// profiles checks that a localhost profile is named, and only then.
-func (c *checker) profiles(seccomp *corev1.SeccompProfile, appArmor *corev1.AppArmorProfile, at *field.Path) {
-	profile := func(at *field.Path, isLocal bool, name *string) {
-		at = at.Child("localhostProfile")
-		switch {
-		case isLocal && (name == nil || *name == ""):
-			c.add(field.Required(at, "type Localhost needs one"))
-		case !isLocal:
-			c.forbid(name != nil, at, "is for type Localhost only")
-		}
-	}
-	if seccomp != nil {
-		at := at.Child("seccompProfile")
-		oneOf(c, at.Child("type"), &seccomp.Type, corev1.SeccompProfileTypeUnconfined,
-			corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeLocalhost)
-		isLocal := seccomp.Type == corev1.SeccompProfileTypeLocalhost
-		profile(at, isLocal, seccomp.LocalhostProfile)
-		if isLocal && seccomp.LocalhostProfile != nil {
-			c.relative(at.Child("localhostProfile"), *seccomp.LocalhostProfile)
-		}
-	}
-	if appArmor != nil {
-		at := at.Child("appArmorProfile")
-		oneOf(c, at.Child("type"), &appArmor.Type, corev1.AppArmorProfileTypeUnconfined,
-			corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeLocalhost)
-		profile(at, appArmor.Type == corev1.AppArmorProfileTypeLocalhost, appArmor.LocalhostProfile)
-	}
-}
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
