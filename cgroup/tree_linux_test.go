@@ -80,7 +80,7 @@ func TestWhatIsMounted(t *testing.T) {
 	if v := tree.Version(); v == 2 {
 		t.Logf("cgroup v2, systemd %v, huge pages %v", cgroup.HasSystemd(), tree.PageSizes())
 	} else {
-		t.Logf("cgroup v%d; the same tests on v2: cd test && go run ./vm", v)
+		t.Logf("cgroup v%d, systemd %v, huge pages %v; the same tests on v2: cd test && go run ./vm", v, cgroup.HasSystemd(), tree.PageSizes())
 	}
 	if want := os.Getenv(must); want != "" && want != fmt.Sprint("v", tree.Version()) {
 		t.Errorf("cgroup v%d is mounted, want %s", tree.Version(), want)
