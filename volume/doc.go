@@ -1,17 +1,23 @@
-// Package volume makes a pod's volumes ready on the node and takes them down.
+// Package volume makes a pod's volumes ready on the node, keeps their contents up to
+// date and takes them down.
 //
-//   - In: a pod whose containers are about to start, [Volumes.SetUp]; the UID of
-//     a pod whose containers have all ended, [Volumes.TearDown].
+//   - In: a pod, at each sync, [Volumes.SetUp]; a mount of a part of a volume, before
+//     each start of its container, [Volumes.SubPath]; the UID of a pod whose
+//     containers have all ended, [Volumes.TearDown]. Config maps and secrets come
+//     from an [Objects] of the caller's.
 //   - Out: the host path of every volume that a container mounts, by volume name.
-//   - Owns: the directories volumes and plugins under <root>/pods/<uid>, which
-//     only this room writes; a goroutine per check of a hostPath, which outlives
-//     SetUp if the path hangs. Calls for one pod take turns, calls for different
-//     pods do not wait for each other.
-//   - Rooms: podsync calls SetUp before it starts containers and TearDown after
-//     they are gone; podruntime hands the paths to the runtime as mounts.
+//   - Owns: the directories volumes, plugins and volume-subpaths under
+//     <root>/pods/<uid>, which only this room writes, and the mounts in them. No
+//     list of them: directories and the kernel's table of mounts are the record.
+//     A goroutine while a hostPath is looked at, which outlives the call if the path
+//     hangs. Calls for one pod take turns, calls for different pods do not wait for
+//     each other.
+//   - Rooms: podspec answers what a pod's fields mean; podsync calls this room, and
+//     podruntime hands the paths to the runtime as mounts.
 //
-// Served now: emptyDir on the node's disk and hostPath with all its type checks.
-// Any other volume is an error that wraps [ErrUnsupported], never an empty
-// directory. An emptyDir sizeLimit is not looked at here: enforcing it is
-// eviction's work, and admission refuses it as long as nobody does.
+// Served: emptyDir on disk, in memory and on huge pages, hostPath, configMap, secret,
+// downwardAPI, projected (without tokens, bundles and certificates) and image, which
+// the runtime mounts. Any other source is an error that wraps [ErrUnsupported] and
+// names it, never an empty directory. An emptyDir sizeLimit on disk is not looked at:
+// enforcing it is eviction's work.
 package volume

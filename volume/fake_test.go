@@ -21,6 +21,10 @@ type fakeKernel struct {
 	bindError   error
 	tableError  error
 	stuck       bool // unmounting does nothing
+	// unmountError comes after that many unmounts; onUnmount is called at each.
+	unmounts     int
+	unmountError error
+	onUnmount    func()
 }
 
 func resolved(path string) string {
@@ -52,8 +56,17 @@ func (k *fakeKernel) bind(_ *os.File, target string, readOnly bool) error {
 
 func (k *fakeKernel) unmount(at string) error {
 	k.calls = append(k.calls, "unmount "+filepath.Base(at))
+	if k.onUnmount != nil {
+		k.onUnmount()
+	}
 	if k.stuck {
 		return nil
+	}
+	if k.unmountError != nil {
+		if k.unmounts == 0 {
+			return k.unmountError
+		}
+		k.unmounts--
 	}
 	for i, m := range slices.Backward(k.table) {
 		if m.at == at {

@@ -46,11 +46,7 @@ func (v *Volumes) giveToGroup(ctx context.Context, root *os.Root, pod *corev1.Po
 		return nil
 	}
 	var seen atomic.Int64
-	stop := every(slowAfter, slowEvery, func() {
-		v.cfg.Hooks.Event(pod, corev1.EventTypeWarning, "VolumePermissionChangeInProgress",
-			fmt.Sprintf("Setting the owner of volume %s takes long, %d files are done; fsGroupChangePolicy OnRootMismatch would look at its root only", name, seen.Load()))
-	})
-	defer stop()
+	defer v.tellSlow(pod, name, &seen)()
 	top, err := root.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("give the volume to group %d: %w", gid, err)
@@ -74,6 +70,14 @@ func (v *Volumes) giveToGroup(ctx context.Context, root *os.Root, pod *corev1.Po
 		v.cfg.Log.Error(err, "Volume keeps its owner", "pod", pod.Namespace+"/"+pod.Name, "volume", name)
 	}
 	return nil
+}
+
+// tellSlow tells the pod how far the change of owners is, if it takes long.
+func (v *Volumes) tellSlow(pod *corev1.Pod, name string, seen *atomic.Int64) (stop func()) {
+	return every(slowAfter, slowEvery, func() {
+		v.cfg.Hooks.Event(pod, corev1.EventTypeWarning, "VolumePermissionChangeInProgress",
+			fmt.Sprintf("Setting the owner of volume %s takes long, %d files are done; fsGroupChangePolicy OnRootMismatch would look at its root only", name, seen.Load()))
+	})
 }
 
 // chgrp gives a volume's files to a group.

@@ -3,10 +3,13 @@ package volume
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,13 +168,24 @@ func TestFSGroupOfAnEmptyDir(t *testing.T) {
 func TestSlowWorkIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		var at []time.Duration
-		stop := every(slowAfter, slowEvery, func() { at = append(at, time.Since(start)) })
-		time.Sleep(3 * time.Minute)
+		var told []string
+		v, err := New(Config{RootDir: "/r", Hooks: Hooks{Event: func(pod *corev1.Pod, eventType, reason, message string) {
+			message, _, _ = strings.Cut(message, ";")
+			told = append(told, fmt.Sprint(time.Since(start), " ", pod.Name, " ", eventType, " ", reason, " ", message))
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var seen atomic.Int64
+		stop := v.tellSlow(mounting(), "data", &seen)
+		time.Sleep(time.Minute)
+		seen.Store(7)
+		time.Sleep(time.Minute)
 		stop()
 		time.Sleep(time.Hour)
-		if want := []time.Duration{30 * time.Second, 90 * time.Second, 150 * time.Second}; !slices.Equal(at, want) {
-			t.Errorf("told at %v, want %v", at, want)
+		const words = " web Warning VolumePermissionChangeInProgress Setting the owner of volume data takes long, "
+		if want := []string{"30s" + words + "0 files are done", "1m30s" + words + "7 files are done"}; !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
 		}
 	})
 }

@@ -25,7 +25,7 @@ const maxLinks = 40
 func openInside(ctx context.Context, top, rel string) (*os.File, error) {
 	fd, err := openat(unix.AT_FDCWD, top, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)
 	if errors.Is(err, unix.ENOENT) {
-		return nil, errors.New("the volume is not there, it has to be set up first")
+		return nil, errors.New("the volume's directory is not there (a hostPath of type DirectoryOrCreate is made)")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the volume: %w", err)

@@ -96,7 +96,7 @@ func TestOpenInside(t *testing.T) {
 	if left, _ := os.ReadDir(outside); len(left) != 1 {
 		t.Errorf("outside has %v", left)
 	}
-	if _, err := openInside(t.Context(), filepath.Join(top, "none"), "x"); err == nil || !strings.Contains(err.Error(), "set up first") {
+	if _, err := openInside(t.Context(), filepath.Join(top, "none"), "x"); err == nil || !strings.Contains(err.Error(), "directory is not there") {
 		t.Errorf("without a volume: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,6 +97,49 @@ func TestMountsAreKnownByTheirPlaceAndKind(t *testing.T) {
 	}
 }
 
+// TestTearDownIsCutOff ends it before each unmount and between the directories. What
+// is left is neither ready nor lost: it can be set up again, and taken down.
+func TestTearDownIsCutOff(t *testing.T) {
+	for n := range 5 {
+		v, k := newFake(t, Config{})
+		pod := mounting(emptyDirOf("m", corev1.StorageMediumMemory), emptyDirOf("n", corev1.StorageMediumMemory), emptyDirOf("d", ""))
+		if _, err := v.SetUp(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		switch n {
+		case 0, 1:
+			k.unmounts = n
+			k.unmountError = syscall.EBUSY
+		case 2:
+			k.onUnmount = cancel
+		case 3:
+			if err := os.RemoveAll(filepath.Join(v.pods, "u1/plugins")); err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+		case 4:
+			k.table = nil // a reboot
+		}
+		if err := v.TearDown(ctx, "u1"); (err == nil) != (n == 4) {
+			t.Errorf("%d: TearDown = %v", n, err)
+		}
+		cancel()
+		k.unmountError, k.onUnmount = nil, nil
+		if n%2 == 0 {
+			if _, err := v.SetUp(t.Context(), pod); err != nil || len(k.table) != 2 {
+				t.Errorf("%d: SetUp = %v, mounts %v", n, err, k.table)
+			}
+		}
+		if err := v.TearDown(t.Context(), "u1"); err != nil || len(k.table) != 0 {
+			t.Errorf("%d: the next TearDown = %v, mounts %v", n, err, k.table)
+		}
+		if left, _ := os.ReadDir(filepath.Join(v.pods, "u1")); len(left) != 0 {
+			t.Errorf("%d: left %v", n, left)
+		}
+	}
+}
+
 // A hostPath on a dead network file system must not keep its pod from ending.
 func TestAHostPathThatHangsHoldsNobody(t *testing.T) {
 	kind := corev1.HostPathDirectory
@@ -123,9 +168,9 @@ func TestAHostPathThatHangsHoldsNobody(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			dead := make(chan struct{})
 			defer close(dead)
-			checks := 0
+			var checks atomic.Int32
 			v.check = func(string, corev1.HostPathType) error {
-				checks++
+				checks.Add(1)
 				<-dead
 				return nil
 			}
@@ -135,8 +180,8 @@ func TestAHostPathThatHangsHoldsNobody(t *testing.T) {
 					t.Errorf("SetUp = %v after %v", err, time.Since(start))
 				}
 			}
-			if checks != 1 {
-				t.Errorf("%d checks were started, want 1", checks)
+			if n := checks.Load(); n != 1 {
+				t.Errorf("%d checks were started, want 1", n)
 			}
 		})
 	})
