@@ -10,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/criclient"
+	"github.com/kubeletkit/kubeletkit/criclient/critest"
 	"github.com/kubeletkit/kubeletkit/observed"
 )
 
@@ -92,4 +93,21 @@ func ExampleWrap() {
 	// Output:
 	// pull image for container app: no such image
 	// true no such image
+}
+
+// What a runtime can do decides what a node may promise. A runtime that says
+// nothing can do nothing of it.
+func ExampleFeatures() {
+	for _, cfg := range []critest.Config{{Handlers: []string{"kata"}}, critest.Containerd16()} {
+		resp, err := critest.New(cfg).Status(context.Background(), false)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		can := criclient.Features(resp)
+		fmt.Println(can.SupplementalGroupsPolicy, can.Handler("kata").UserNamespaces, can.Handler("").RecursiveReadOnlyMounts)
+	}
+	// Output:
+	// true true true
+	// false false false
 }
