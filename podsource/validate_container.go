@@ -30,9 +30,11 @@ func (c *checker) podContainers(spec *corev1.PodSpec, at *field.Path) {
 		c.security(ctr.SecurityContext, at.Child("securityContext"))
 	})
 	for i := range spec.InitContainers {
-		if ctr := &spec.InitContainers[i]; !isSidecar(ctr) {
-			c.runsToItsEnd(ctr, at.Child("initContainers").Index(i))
+		ctr, at := &spec.InitContainers[i], at.Child("initContainers").Index(i)
+		if !isSidecar(ctr) {
+			c.runsToItsEnd(ctr, at)
 		}
+		c.hostPorts(ctr, at.Child("ports"), sets.New[corev1.ContainerPort]())
 	}
 	for i := range spec.Containers {
 		c.hostPorts(&spec.Containers[i], at.Child("containers").Index(i).Child("ports"), hostPorts)

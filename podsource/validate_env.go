@@ -19,8 +19,7 @@ func (c *checker) env(ctr *corev1.Container, at *field.Path) {
 		}
 		at = at.Child("valueFrom")
 		c.invalid(e.Value != "", at, "", "may not be specified when `value` is not empty")
-		c.exactlyOne(at, e.ValueFrom.FieldRef != nil, e.ValueFrom.ResourceFieldRef != nil, e.ValueFrom.ConfigMapKeyRef != nil,
-			e.ValueFrom.SecretKeyRef != nil, e.ValueFrom.FileKeyRef != nil)
+		c.oneSource(at, *e.ValueFrom)
 		c.fieldRef(e.ValueFrom.FieldRef, at.Child("fieldRef"), "spec.nodeName", "spec.serviceAccountName",
 			"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs")
 		c.resourceRef(e.ValueFrom.ResourceFieldRef, at.Child("resourceFieldRef"))
@@ -37,7 +36,7 @@ func (c *checker) env(ctr *corev1.Container, at *field.Path) {
 	for i, from := range ctr.EnvFrom {
 		at := at.Child("envFrom").Index(i)
 		c.optional(at.Child("prefix"), from.Prefix, validation.IsRelaxedEnvVarName)
-		c.exactlyOne(at, from.ConfigMapRef != nil, from.SecretRef != nil)
+		c.oneSource(at, from)
 		if from.ConfigMapRef != nil {
 			c.objectName(from.ConfigMapRef.Name, at.Child("configMapRef", "name"))
 		}
@@ -47,18 +46,11 @@ func (c *checker) env(ctr *corev1.Container, at *field.Path) {
 	}
 }
 
-// exactlyOne checks a union.
-func (c *checker) exactlyOne(at *field.Path, set ...bool) {
-	n := 0
-	for _, is := range set {
-		if is {
-			n++
-		}
-	}
-	if n == 0 {
-		c.add(field.Required(at, "must specify one of its members"))
-	}
-	c.forbid(n > 1, at, "may not have more than one field specified at a time")
+// oneSource checks the union of places that a value can come from.
+func (c *checker) oneSource(at *field.Path, source any) {
+	set := membersOf(source)
+	c.invalid(len(set) == 0, at, "", "must specify one of the fields that name a source")
+	c.invalid(len(set) > 1, at, "", "may not have more than one field specified at a time")
 }
 
 // objectName is the name of a ConfigMap or Secret.

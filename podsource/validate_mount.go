@@ -20,7 +20,7 @@ func (c *checker) mounts(ctr *corev1.Container, at *field.Path) {
 		}
 		mounted.Insert(m.Name)
 		if c.required(at.Child("mountPath"), m.MountPath) {
-			twice(c, paths, at.Child("mountPath"), m.MountPath)
+			c.unique(paths, at.Child("mountPath"), m.MountPath)
 		}
 		c.mount(m, at, privileged)
 	}
@@ -29,11 +29,16 @@ func (c *checker) mounts(ctr *corev1.Container, at *field.Path) {
 		c.device(&d, at, mounted)
 		if c.required(at.Child("devicePath"), d.DevicePath) {
 			c.noUpwards(at.Child("devicePath"), d.DevicePath)
-			twice(c, paths, at.Child("devicePath"), d.DevicePath)
+			c.unique(paths, at.Child("devicePath"), d.DevicePath)
 		}
 	}
 	c.forbid(len(ctr.VolumeDevices) > 0 && c.spec.HostUsers != nil && !*c.spec.HostUsers,
 		at.Child("volumeDevices"), "when `hostUsers` is false")
+}
+
+func (c *checker) unique(paths sets.Set[string], at *field.Path, p string) {
+	c.invalid(paths.Has(p), at, p, "must be unique")
+	paths.Insert(p)
 }
 
 func (c *checker) mount(m *corev1.VolumeMount, at *field.Path, privileged bool) {

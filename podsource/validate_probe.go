@@ -1,6 +1,7 @@
 package podsource
 
 import (
+	"fmt"
 	"math"
 	"regexp"
 
@@ -46,7 +47,7 @@ func (c *checker) probe(p *corev1.Probe, at *field.Path, kills bool) {
 	if p == nil {
 		return
 	}
-	c.exactlyOne(at, p.Exec != nil, p.HTTPGet != nil, p.TCPSocket != nil, p.GRPC != nil)
+	c.oneHandler(at, p.ProbeHandler)
 	c.actions(p.Exec, p.HTTPGet, p.TCPSocket, at)
 	if p.GRPC != nil {
 		c.number(at.Child("grpc", "port"), int64(p.GRPC.Port), 1, 65535)
@@ -59,8 +60,9 @@ func (c *checker) probe(p *corev1.Probe, at *field.Path, kills bool) {
 	c.number(at.Child("failureThreshold"), int64(p.FailureThreshold), 1, math.MaxInt32)
 	c.invalid(kills && p.SuccessThreshold > 1, at.Child("successThreshold"), p.SuccessThreshold, "must be 1")
 	if grace := p.TerminationGracePeriodSeconds; grace != nil {
-		c.number(at.Child("terminationGracePeriodSeconds"), *grace, 1, math.MaxInt64)
-		c.forbid(!kills, at.Child("terminationGracePeriodSeconds"), "must not be set for readinessProbes")
+		at := at.Child("terminationGracePeriodSeconds")
+		c.invalid(*grace <= 0, at, *grace, "must be greater than 0")
+		c.invalid(!kills, at, *grace, "must not be set for readinessProbes")
 	}
 }
 
@@ -68,10 +70,18 @@ func (c *checker) handler(h *corev1.LifecycleHandler, at *field.Path) {
 	if h == nil {
 		return
 	}
-	c.exactlyOne(at, h.Exec != nil, h.HTTPGet != nil, h.TCPSocket != nil, h.Sleep != nil)
+	c.oneHandler(at, *h)
 	c.actions(h.Exec, h.HTTPGet, h.TCPSocket, at)
 	if h.Sleep != nil {
-		c.number(at.Child("sleep", "seconds"), h.Sleep.Seconds, 0, max(0, *c.spec.TerminationGracePeriodSeconds))
+		grace := max(0, *c.spec.TerminationGracePeriodSeconds)
+		c.invalid(h.Sleep.Seconds < 0 || h.Sleep.Seconds > grace, at.Child("sleep", "seconds"), h.Sleep.Seconds,
+			fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", grace))
+	}
+}
+
+func (c *checker) oneHandler(at *field.Path, handler any) {
+	if !c.onlyFirst(at, handler, "may not specify more than 1 handler type") {
+		c.add(field.Required(at, "must specify a handler type"))
 	}
 }
 

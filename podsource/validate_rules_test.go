@@ -10,9 +10,12 @@ import (
 
 // rules has one line per rule: what stands in a pod that is good otherwise, and
 // the beginning of the one fault that it has; "" is none. What begins with "c "
-// stands in the container, what begins with "v " is the source of volume v.
+// stands in the container, with "v " it is the source of volume v, with "a " an
+// annotation.
 var rules = []struct{ text, want string }{
 	// Container: image, ports, restart.
+	{"initContainers: [{name: i, image: x, ports: [{containerPort: 1, hostPort: 2}, {containerPort: 3, hostPort: 2}]}]", "spec.initContainers[0].ports[1].hostPort: Duplicate value"},
+	{"initContainers: [{name: i, image: x, ports: [{containerPort: 1, hostPort: 2}]}]\nc ports: [{containerPort: 1, hostPort: 2}]", ""},
 	{"c image: ' x'", `spec.containers[0].image: Invalid value: " x": must not have leading or trailing whitespace`},
 	{"c ports: [{containerPort: 1, hostIP: '::ffff:1.2.3.4'}]", "spec.containers[0].ports[0].hostIP: Invalid value"},
 	{"c ports: [{containerPort: 1, hostIP: 'FE80:0::1'}]", ""},
@@ -33,7 +36,7 @@ var rules = []struct{ text, want string }{
 
 	// Lifecycle and probes.
 	{"c lifecycle: {postStart: {}}", "spec.containers[0].lifecycle.postStart: Required value"},
-	{"c lifecycle: {preStop: {sleep: {seconds: 1}, exec: {command: [x]}}}", "spec.containers[0].lifecycle.preStop: Forbidden: may not have more than one field specified at a time"},
+	{"c lifecycle: {preStop: {sleep: {seconds: 1}, exec: {command: [x]}}}", "spec.containers[0].lifecycle.preStop.sleep: Forbidden: may not specify more than 1 handler type"},
 	{"c lifecycle: {preStop: {httpGet: {port: 1, scheme: GOPHER}}}", `spec.containers[0].lifecycle.preStop.httpGet.scheme: Unsupported value: "GOPHER"`},
 	{"c lifecycle: {preStop: {httpGet: {port: 'not a name'}}}", "spec.containers[0].lifecycle.preStop.httpGet.port: Invalid value"},
 	{"c lifecycle: {preStop: {httpGet: {port: 1, httpHeaders: [{name: 'a b'}]}}}", `spec.containers[0].lifecycle.preStop.httpGet.httpHeaders[0].name: Invalid value: "a b"`},
@@ -49,7 +52,7 @@ var rules = []struct{ text, want string }{
 	{"c livenessProbe: {grpc: {port: 0}}", "spec.containers[0].livenessProbe.grpc.port: Invalid value: 0"},
 	{"c livenessProbe: {exec: {}}", "spec.containers[0].livenessProbe.exec.command: Required value"},
 	{"c startupProbe: {exec: {command: [x]}, successThreshold: 2}", "spec.containers[0].startupProbe.successThreshold: Invalid value: 2: must be 1"},
-	{"c livenessProbe: {exec: {command: [x]}, terminationGracePeriodSeconds: 0}", "spec.containers[0].livenessProbe.terminationGracePeriodSeconds: Invalid value: 0: must be greater than or equal to 1"},
+	{"c livenessProbe: {exec: {command: [x]}, terminationGracePeriodSeconds: 0}", "spec.containers[0].livenessProbe.terminationGracePeriodSeconds: Invalid value: 0: must be greater than 0"},
 	{"c readinessProbe: {exec: {command: [x]}, periodSeconds: -1}", "spec.containers[0].readinessProbe.periodSeconds: Invalid value: -1"},
 	{"c readinessProbe: {exec: {command: [x]}, timeoutSeconds: -1}", "spec.containers[0].readinessProbe.timeoutSeconds: Invalid value: -1"},
 	{"c readinessProbe: {exec: {command: [x]}, failureThreshold: -1}", "spec.containers[0].readinessProbe.failureThreshold: Invalid value: -1"},
@@ -73,7 +76,7 @@ var rules = []struct{ text, want string }{
 	{"c env: [{name: A, valueFrom: {secretKeyRef: {name: s}}}]", "spec.containers[0].env[0].valueFrom.secretKeyRef.key: Required value"},
 	{"c env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: a/b}}}]", `spec.containers[0].env[0].valueFrom.secretKeyRef.key: Invalid value: "a/b"`},
 	{"c env: [{name: A, value: x, valueFrom: {secretKeyRef: {name: s, key: k}}}]", "spec.containers[0].env[0].valueFrom: Invalid value: \"\": may not be specified when `value` is not empty"},
-	{"c env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}, fieldRef: {fieldPath: metadata.name}}}]", "spec.containers[0].env[0].valueFrom: Forbidden: may not have more than one field specified at a time"},
+	{"c env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}, fieldRef: {fieldPath: metadata.name}}}]", "spec.containers[0].env[0].valueFrom: Invalid value: \"\": may not have more than one field specified at a time"},
 	{"c env: [{name: A, valueFrom: {fileKeyRef: {volumeName: v, path: a/b, key: K}}}]", ""},
 	{"c env: [{name: A, valueFrom: {fileKeyRef: {volumeName: w, path: a, key: K}}}]", `spec.containers[0].env[0].valueFrom.fileKeyRef.volumeName: Not found: "w"`},
 	{"v hostPath: {path: /a}\nc env: [{name: A, valueFrom: {fileKeyRef: {volumeName: v, path: a, key: K}}}]", `spec.containers[0].env[0].valueFrom.fileKeyRef.volumeName: Invalid value: "v": must be the name of an emptyDir volume`},
@@ -81,11 +84,11 @@ var rules = []struct{ text, want string }{
 	{"c env: [{name: A, valueFrom: {fileKeyRef: {volumeName: v, path: /a, key: K}}}]", `spec.containers[0].env[0].valueFrom.fileKeyRef.path: Invalid value: "/a": must be a relative path`},
 	{"c env: [{name: A, valueFrom: {fileKeyRef: {volumeName: v, path: a}}}]", "spec.containers[0].env[0].valueFrom.fileKeyRef.key: Required value"},
 	{"c env: [{name: A, valueFrom: {fileKeyRef: {volumeName: v, path: a, key: " + strings.Repeat("k", 129) + "}}}]", "spec.containers[0].env[0].valueFrom.fileKeyRef.key: Too long: may not be more than 128 bytes"},
-	{"c envFrom: [{}]", "spec.containers[0].envFrom[0]: Required value"},
+	{"c envFrom: [{}]", "spec.containers[0].envFrom[0]: Invalid value"},
 	{"c envFrom: [{configMapRef: {}}]", "spec.containers[0].envFrom[0].configMapRef.name: Required value"},
 	{"c envFrom: [{secretRef: {name: A_b}}]", `spec.containers[0].envFrom[0].secretRef.name: Invalid value: "A_b"`},
 	{"c envFrom: [{prefix: 'a=', secretRef: {name: s}}]", `spec.containers[0].envFrom[0].prefix: Invalid value: "a="`},
-	{"c envFrom: [{secretRef: {name: s}, configMapRef: {name: s}}]", "spec.containers[0].envFrom[0]: Forbidden"},
+	{"c envFrom: [{secretRef: {name: s}, configMapRef: {name: s}}]", "spec.containers[0].envFrom[0]: Invalid value: \"\": may not have more than one field specified at a time"},
 
 	// Resources.
 	{"c resources: {limits: {cpu: 1, hugepages-2Mi: 3Mi}}", `spec.containers[0].resources.limits[hugepages-2Mi]: Invalid value: "3Mi": must be a multiple of the page size`},
@@ -124,8 +127,8 @@ var rules = []struct{ text, want string }{
 	{"c securityContext: {procMount: Half}", `spec.containers[0].securityContext.procMount: Unsupported value: "Half"`},
 	{"c securityContext: {runAsGroup: 4294967296}", "spec.containers[0].securityContext.runAsGroup: Invalid value: 4294967296"},
 	{"c securityContext: {seccompProfile: {type: None}}", `spec.containers[0].securityContext.seccompProfile.type: Unsupported value: "None"`},
-	{"c securityContext: {seccompProfile: {type: Localhost, localhostProfile: ''}}", "spec.containers[0].securityContext.seccompProfile.localhostProfile: Required value: must be set when type is Localhost"},
-	{"c securityContext: {seccompProfile: {type: RuntimeDefault, localhostProfile: a}}", "spec.containers[0].securityContext.seccompProfile.localhostProfile: Forbidden: may only be set when type is Localhost"},
+	{"c securityContext: {seccompProfile: {type: Localhost, localhostProfile: ''}}", "spec.containers[0].securityContext.seccompProfile.localhostProfile: Required value: must be set when seccomp type is Localhost"},
+	{"c securityContext: {seccompProfile: {type: RuntimeDefault, localhostProfile: a}}", "spec.containers[0].securityContext.seccompProfile.localhostProfile: Invalid value: \"a\": can only be set when seccomp type is Localhost"},
 	{"c securityContext: {seccompProfile: {type: Localhost, localhostProfile: ../a}}", `spec.containers[0].securityContext.seccompProfile.localhostProfile: Invalid value: "../a": must not contain '..'`},
 	{"c securityContext: {appArmorProfile: {type: Localhost}}", "spec.containers[0].securityContext.appArmorProfile.localhostProfile: Required value"},
 	{"c securityContext: {appArmorProfile: {type: Localhost, localhostProfile: ' a'}}", `spec.containers[0].securityContext.appArmorProfile.localhostProfile: Invalid value: " a": must not be padded with whitespace`},
@@ -152,6 +155,12 @@ var rules = []struct{ text, want string }{
 	{"os: {name: windows}\nhostPID: true", "spec.hostPID: Forbidden: cannot be set for a windows pod"},
 	{"os: {name: windows}\nsecurityContext: {fsGroup: 1}", "spec.securityContext.fsGroup: Forbidden"},
 	{"os: {name: windows}\nc securityContext: {privileged: false}", "spec.containers[0].securityContext.privileged: Forbidden"},
+
+	// Annotations.
+	{"a container.apparmor.security.beta.kubernetes.io/other: unconfined", `metadata.annotations[container.apparmor.security.beta.kubernetes.io/other]: Invalid value: "other": container not found`},
+	{"a container.apparmor.security.beta.kubernetes.io/app: strict", `metadata.annotations[container.apparmor.security.beta.kubernetes.io/app]: Invalid value: "strict": invalid AppArmor profile name`},
+	{"a container.apparmor.security.beta.kubernetes.io/app: localhost/", `metadata.annotations[container.apparmor.security.beta.kubernetes.io/app]: Invalid value: "localhost/"`},
+	{"a container.apparmor.security.beta.kubernetes.io/app: localhost/mine", ""},
 
 	// Network.
 	{"subdomain: a.b", `spec.subdomain: Invalid value: "a.b"`},
@@ -191,10 +200,10 @@ var rules = []struct{ text, want string }{
 	{"v downwardAPI: {items: [{path: a, fieldRef: {fieldPath: spec.nodeName}}]}", `spec.volumes[0].downwardAPI.items[0].fieldRef.fieldPath: Unsupported value: "spec.nodeName"`},
 	{"v downwardAPI: {items: [{path: a, fieldRef: {fieldPath: metadata.labels}}]}", ""},
 	{"v downwardAPI: {items: [{path: a, resourceFieldRef: {resource: limits.cpu}}]}", "spec.volumes[0].downwardAPI.items[0].resourceFieldRef.containerName: Required value"},
-	{"v downwardAPI: {items: [{path: a, fieldRef: {fieldPath: metadata.name}, resourceFieldRef: {resource: limits.cpu, containerName: app}}]}", "spec.volumes[0].downwardAPI.items[0]: Forbidden"},
+	{"v downwardAPI: {items: [{path: a, fieldRef: {fieldPath: metadata.name}, resourceFieldRef: {resource: limits.cpu, containerName: app}}]}", "spec.volumes[0].downwardAPI.items[0]: Invalid value: \"resource\": can not specify both fieldRef & resourceFieldRef"},
 	{"v projected: {defaultMode: 512}", "spec.volumes[0].projected.defaultMode: Invalid value: 512"},
 	{"v projected: {sources: [{}]}", "spec.volumes[0].projected.sources[0]: Required value"},
-	{"v projected: {sources: [{secret: {name: s}, configMap: {name: c}}]}", "spec.volumes[0].projected.sources[0]: Forbidden"},
+	{"v projected: {sources: [{secret: {name: s}, configMap: {name: c}}]}", "spec.volumes[0].projected.sources[0].configMap: Forbidden: may not specify more than 1 volume type per source"},
 	{"v projected: {sources: [{secret: {}}]}", "spec.volumes[0].projected.sources[0].secret.name: Required value"},
 	{"v projected: {sources: [{configMap: {name: c, items: [{key: k, path: ..a}]}}]}", "spec.volumes[0].projected.sources[0].configMap.items[0].path: Invalid value"},
 	{"v projected: {sources: [{configMap: {name: c, items: [{key: k, path: a}]}}, {downwardAPI: {items: [{path: ./a, fieldRef: {fieldPath: metadata.name}}]}}]}", `spec.volumes[0].projected.sources[1].downwardAPI.items[0].path: Invalid value: "a": conflicting duplicate paths`},
@@ -230,12 +239,14 @@ var rules = []struct{ text, want string }{
 
 // ruled writes the pod of a rule.
 func ruled(text string) string {
-	container, source, spec := "", "", []string{}
+	container, source, annotations, spec := "", "", "", []string{}
 	for line := range strings.SplitSeq(text, "\n") {
 		if rest, ok := strings.CutPrefix(line, "c "); ok {
 			container = rest
 		} else if rest, ok := strings.CutPrefix(line, "v "); ok {
 			source = ", " + rest
+		} else if rest, ok := strings.CutPrefix(line, "a "); ok {
+			annotations = "\n  annotations: {" + rest + "}"
 		} else {
 			spec = append(spec, line)
 		}
@@ -243,7 +254,7 @@ func ruled(text string) string {
 	if !strings.HasPrefix(container, "image:") {
 		container = "image: x, " + container
 	}
-	return manifest("a", append(spec, "volumes: [{name: v"+source+"}]", "containers: [{name: app, "+container+"}]")...)
+	return manifest("a"+annotations, append(spec, "volumes: [{name: v"+source+"}]", "containers: [{name: app, "+container+"}]")...)
 }
 
 func TestEveryRule(t *testing.T) {

@@ -88,13 +88,13 @@ func (c *checker) userAndGroup(user, group *int64, at *field.Path) {
 
 // profiles checks that a localhost profile is named, and only then.
 func (c *checker) profiles(seccomp *corev1.SeccompProfile, appArmor *corev1.AppArmorProfile, at *field.Path) {
-	profile := func(at *field.Path, isLocal bool, name *string) {
+	profile := func(at *field.Path, kind string, isLocal bool, name *string) {
 		at = at.Child("localhostProfile")
 		switch {
 		case isLocal && (name == nil || *name == ""):
-			c.add(field.Required(at, "must be set when type is Localhost"))
+			c.add(field.Required(at, "must be set when "+kind+" type is Localhost"))
 		case !isLocal:
-			c.forbid(name != nil, at, "may only be set when type is Localhost")
+			c.invalid(name != nil, at, name, "can only be set when "+kind+" type is Localhost")
 		}
 	}
 	if seccomp != nil {
@@ -102,7 +102,7 @@ func (c *checker) profiles(seccomp *corev1.SeccompProfile, appArmor *corev1.AppA
 		oneOf(c, at.Child("type"), &seccomp.Type, corev1.SeccompProfileTypeUnconfined,
 			corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeLocalhost)
 		isLocal := seccomp.Type == corev1.SeccompProfileTypeLocalhost
-		profile(at, isLocal, seccomp.LocalhostProfile)
+		profile(at, "seccomp", isLocal, seccomp.LocalhostProfile)
 		if isLocal && seccomp.LocalhostProfile != nil && *seccomp.LocalhostProfile != "" {
 			c.relative(at.Child("localhostProfile"), *seccomp.LocalhostProfile)
 		}
@@ -111,7 +111,7 @@ func (c *checker) profiles(seccomp *corev1.SeccompProfile, appArmor *corev1.AppA
 		at := at.Child("appArmorProfile")
 		oneOf(c, at.Child("type"), &appArmor.Type, corev1.AppArmorProfileTypeUnconfined,
 			corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeLocalhost)
-		profile(at, appArmor.Type == corev1.AppArmorProfileTypeLocalhost, appArmor.LocalhostProfile)
+		profile(at, "AppArmor", appArmor.Type == corev1.AppArmorProfileTypeLocalhost, appArmor.LocalhostProfile)
 		if name := appArmor.LocalhostProfile; name != nil {
 			at := at.Child("localhostProfile")
 			c.invalid(strings.TrimSpace(*name) != *name, at, *name, "must not be padded with whitespace")

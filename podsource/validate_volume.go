@@ -19,20 +19,32 @@ func (c *checker) podVolumes(volumes []corev1.Volume, at *field.Path) {
 			c.matches(at.Child("name"), v.Name, validation.IsDNS1123Label)
 			twice(c, names, at.Child("name"), v.Name)
 		}
-		c.forbid(sourcesOf(v) > 1, at, "may not specify more than 1 volume type")
+		c.onlyFirst(at, v.VolumeSource, "may not specify more than 1 volume type") // none is an emptyDir
 		c.volume(v, at)
 	}
 }
 
-// sourcesOf counts the members of the union that are set. All are pointers.
-func sourcesOf(v *corev1.Volume) int {
-	n, union := 0, reflect.ValueOf(v.VolumeSource)
-	for i := range union.NumField() {
-		if !union.Field(i).IsNil() {
-			n++
+// membersOf are the JSON names of the members of a union that are set. All are
+// pointers; the few fields beside them, such as a prefix, are not.
+func membersOf(union any) (names []string) {
+	v := reflect.ValueOf(union)
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Pointer && !f.IsNil() {
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			names = append(names, name)
 		}
 	}
-	return n
+	return names
+}
+
+// onlyFirst faults the members of a union after the first that is set, and
+// reports whether there is one.
+func (c *checker) onlyFirst(at *field.Path, union any, why string) bool {
+	set := membersOf(union)
+	for _, name := range set[min(1, len(set)):] {
+		c.add(field.Forbidden(at.Child(name), why))
+	}
+	return len(set) > 0
 }
 
 // volume checks the kinds that a static pod can have and this node can mount.
@@ -117,8 +129,9 @@ func (c *checker) projected(p *corev1.ProjectedVolumeSource, at *field.Path) {
 	}
 	for i, from := range p.Sources {
 		at := at.Child("sources").Index(i)
-		c.exactlyOne(at, from.Secret != nil, from.DownwardAPI != nil, from.ConfigMap != nil,
-			from.ServiceAccountToken != nil, from.ClusterTrustBundle != nil, from.PodCertificate != nil)
+		if !c.onlyFirst(at, from, "may not specify more than 1 volume type per source") {
+			c.add(field.Required(at, "must specify a volume type"))
+		}
 		keys := func(name string, items []corev1.KeyToPath, at *field.Path) {
 			c.objectName(name, at.Child("name"))
 			c.files(nil, nil, items, at)
@@ -156,7 +169,10 @@ func (c *checker) downwardItems(items []corev1.DownwardAPIVolumeFile, at *field.
 		c.newFile(at.Child("path"), item.Path)
 		c.mode(item.Mode, at.Child("mode"))
 		c.userID(item.User, at.Child("user"))
-		c.exactlyOne(at, item.FieldRef != nil, item.ResourceFieldRef != nil)
+		if item.FieldRef == nil && item.ResourceFieldRef == nil {
+			c.add(field.Required(at, "one of fieldRef and resourceFieldRef is required"))
+		}
+		c.invalid(item.FieldRef != nil && item.ResourceFieldRef != nil, at, "resource", "can not specify both fieldRef & resourceFieldRef")
 		c.fieldRef(item.FieldRef, at.Child("fieldRef"), "metadata.labels", "metadata.annotations")
 		if ref := item.ResourceFieldRef; ref != nil {
 			c.required(at.Child("resourceFieldRef", "containerName"), ref.ContainerName)
