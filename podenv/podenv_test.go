@@ -267,6 +267,22 @@ func TestAnEnvironmentNoProgramCouldHaveIsRefused(t *testing.T) {
 	}
 }
 
+func TestAnOverriddenValueDoesNotCount(t *testing.T) {
+	large := strings.Repeat("x", podspec.MaxExpanded*2/3)
+	for name, tt := range map[string]struct {
+		env  []corev1.EnvVar
+		fits bool
+	}{
+		"large, and large again":                   {[]corev1.EnvVar{value("A", large), value("A", large)}, true},
+		"large, then small, and another large one": {[]corev1.EnvVar{value("A", large), value("A", "x"), value("B", large)}, true},
+		"small, then large, and another large one": {[]corev1.EnvVar{value("A", "x"), value("A", large), value("B", large)}, false},
+	} {
+		if _, err := podenv.Build(t.Context(), inputs(tt.env)); errors.Is(err, podenv.ErrTooLarge) == tt.fits {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
 func TestExpand(t *testing.T) {
 	e, err := podenv.Build(t.Context(), inputs([]corev1.EnvVar{value("A", "1"), value("SELF", "$(LATE)"), value("LATE", "x")}))
 	if err != nil {
