@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubeletkit/kubeletkit/criclient"
+	"github.com/kubeletkit/kubeletkit/keyring"
 	"github.com/kubeletkit/kubeletkit/observed"
 )
 
@@ -23,11 +24,19 @@ type Images interface {
 	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
 }
 
+// Credentials is where what to show a registry comes from.
+type Credentials interface {
+	Lookup(ctx context.Context, image string, pod *corev1.Pod) (keyring.Answer, error)
+}
+
+var _ Credentials = (*keyring.Keyring)(nil)
+
 // Config needs Images; everything else has a useful zero value.
 type Config struct {
 	Images Images
 	// MaxParallel is how many pulls run at once: 0 is one, as the kubelet does it
-	// by default, a negative number sets no limit.
+	// by default, a negative number sets no limit. As many slow pulls as that make
+	// every other pull wait; images that are there never wait.
 	MaxParallel int
 	// QPS and Burst limit how often a pull may begin; default 5 and 10. A pull
 	// over the limit waits. A negative QPS sets no limit.
@@ -36,11 +45,19 @@ type Config struct {
 	// BackoffInitial and BackoffMax bound the delay after a failed pull; default
 	// 10s and 300s.
 	BackoffInitial, BackoffMax time.Duration
-	// Credentials returns what to try for an image, in order. Nil, or an empty
-	// answer, is one anonymous try.
-	Credentials func(ctx context.Context, image string, pod *corev1.Pod) ([]*runtimeapi.AuthConfig, error)
-	Log         logr.Logger
-	Hooks       Hooks
+	// Credentials finds what to try for an image. Nil, or an empty answer, is one
+	// anonymous try.
+	Credentials Credentials
+	// RecordsDir is where this node keeps who pulled what, so that a private image
+	// does not become everybody's; the kubelet's is <root>/image_manager. Without it
+	// there are no records, and Verify has to be NeverVerify or empty.
+	RecordsDir string
+	// Verify defaults to NeverVerifyPreloaded with RecordsDir.
+	Verify VerifyPolicy
+	// Allowlist is for NeverVerifyAllowlisted.
+	Allowlist []string
+	Log       logr.Logger
+	Hooks     Hooks
 }
 
 // Hooks report work as it happens. They must not block.
@@ -61,6 +78,8 @@ type Puller struct {
 	limit *rate.Limiter // nil: none
 	slots chan struct{} // nil: no limit
 
+	records *records // nil: none
+
 	mu struct {
 		sync.Mutex
 		pulls   map[pullKey]*pull
@@ -69,15 +88,11 @@ type Puller struct {
 	}
 }
 
-// New checks cfg and starts nothing.
+// New checks cfg, reads which pulls an earlier process left in the middle, and
+// starts nothing.
 func New(cfg Config) (*Puller, error) {
-	switch {
-	case cfg.Images == nil:
-		return nil, errors.New("imagepull: Config.Images is required")
-	case cfg.BackoffInitial < 0 || cfg.BackoffMax < 0:
-		return nil, errors.New("imagepull: a back-off cannot be negative")
-	case cfg.Burst < 0:
-		return nil, errors.New("imagepull: Config.Burst cannot be negative")
+	if err := cfg.check(); err != nil {
+		return nil, err
 	}
 	if cfg.BackoffInitial == 0 {
 		cfg.BackoffInitial = 10 * time.Second
@@ -90,6 +105,9 @@ func New(cfg Config) (*Puller, error) {
 	}
 	if cfg.Burst == 0 {
 		cfg.Burst = 10
+	}
+	if cfg.Verify == "" {
+		cfg.Verify = NeverVerifyPreloaded
 	}
 	if cfg.Log.GetSink() == nil {
 		cfg.Log = logr.Discard()
@@ -104,7 +122,34 @@ func New(cfg Config) (*Puller, error) {
 	}
 	p.mu.pulls = make(map[pullKey]*pull)
 	p.mu.backoff = make(map[backoffKey]backoff)
+	if cfg.RecordsDir != "" {
+		var err error
+		if p.records, err = openRecords(cfg.RecordsDir, cfg.Log); err != nil {
+			return nil, fmt.Errorf("imagepull: %w", err)
+		}
+	}
 	return p, nil
+}
+
+func (cfg *Config) check() error {
+	switch {
+	case cfg.Images == nil:
+		return errors.New("imagepull: Config.Images is required")
+	case cfg.BackoffInitial < 0 || cfg.BackoffMax < 0:
+		return errors.New("imagepull: a back-off cannot be negative")
+	case cfg.Burst < 0:
+		return errors.New("imagepull: Config.Burst cannot be negative")
+	}
+	switch cfg.Verify {
+	case "", NeverVerify:
+	case NeverVerifyPreloaded, NeverVerifyAllowlisted, AlwaysVerify:
+		if cfg.RecordsDir == "" {
+			return fmt.Errorf("imagepull: Config.Verify %s needs Config.RecordsDir", cfg.Verify)
+		}
+	default:
+		return fmt.Errorf("imagepull: Config.Verify: no policy is called %q", cfg.Verify)
+	}
+	return checkAllowlist(cfg.Allowlist)
 }
 
 func (h *Hooks) fill() {
@@ -167,27 +212,43 @@ func (p *Puller) EnsureImage(ctx context.Context, pod *corev1.Pod, c *corev1.Con
 	a.image = image
 	a.spec = &runtimeapi.ImageSpec{Image: image, Annotations: pod.Annotations}
 	policy := policyOf(c, image)
+	if err := a.settle(ctx); err != nil {
+		p.cfg.Hooks.Ensured(policy, "unknown", "unknown")
+		return observed.Image{}, err
+	}
 	if policy == corev1.PullAlways {
 		p.cfg.Hooks.Ensured(policy, "unknown", "true")
 		return a.pull(ctx)
 	}
-	local, ok, err := a.local(ctx)
-	switch {
-	case err != nil:
+	local, present, err := a.local(ctx)
+	if err != nil {
 		p.cfg.Hooks.Ensured(policy, "unknown", "unknown")
 		return observed.Image{}, err
-	case ok:
+	}
+	a.before = &local.ID
+	if present && a.mayUse(ctx, local.ID) {
 		p.cfg.Hooks.Ensured(policy, "true", "false")
-		a.event(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", image))
+		a.event(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine%s", image, p.andAllowed()))
 		return local, nil
-	case policy == corev1.PullNever:
-		p.cfg.Hooks.Ensured(policy, "false", "false")
+	}
+	if policy == corev1.PullNever {
+		// An image that is there for others only is as good as none, and the pod does
+		// not learn which it is.
+		p.cfg.Hooks.Ensured(policy, fmt.Sprint(present), fmt.Sprint(present))
 		message := fmt.Sprintf("Container image %q is not present with pull policy of Never", image)
 		a.event(corev1.EventTypeWarning, ReasonNeverPull, message)
 		return observed.Image{}, &Error{Reason: ReasonNeverPull, Message: message}
 	}
-	p.cfg.Hooks.Ensured(policy, "false", "true")
+	p.cfg.Hooks.Ensured(policy, fmt.Sprint(present), "true")
 	return a.pull(ctx)
+}
+
+// andAllowed is what the kubelet adds to an event when it keeps records.
+func (p *Puller) andAllowed() string {
+	if p.records == nil {
+		return ""
+	}
+	return " and can be accessed by the pod"
 }
 
 // policyOf is the container's policy, or the API's default for its image.
@@ -210,6 +271,11 @@ type ask struct {
 	image   string // with a tag or a digest
 	spec    *runtimeapi.ImageSpec
 	sandbox *runtimeapi.PodSandboxConfig
+
+	answer *keyring.Answer // nil: not asked for yet
+	before *string         // the image's ID before a pull; nil: not known
+	// unsure: an image without a record may have been pulled all the same.
+	unsure bool
 }
 
 func (a *ask) event(eventType, reason, message string) {
@@ -230,9 +296,13 @@ func (a *ask) local(ctx context.Context) (image observed.Image, ok bool, err err
 	if ctx.Err() != nil {
 		return image, false, fmt.Errorf("look for image %s: %w", a.image, ctx.Err())
 	}
+	return image, false, a.cannotInspect(err)
+}
+
+func (a *ask) cannotInspect(err error) error {
 	message := fmt.Sprintf("Failed to inspect image %q: %s", a.image, criclient.Message(err))
 	a.event(corev1.EventTypeWarning, "InspectFailed", message)
-	return image, false, &Error{Reason: ReasonInspectError, Message: message, Err: err}
+	return &Error{Reason: ReasonInspectError, Message: message, Err: err}
 }
 
 // imageOf is the zero Image for the nil answer of an image that is not there.

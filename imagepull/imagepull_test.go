@@ -311,14 +311,7 @@ func TestDifferentCredentialsDoNotShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, func(cfg *imagepull.Config) {
 			cfg.MaxParallel = -1
-			cfg.Credentials = func(_ context.Context, _ string, pod *corev1.Pod) ([]*runtimeapi.AuthConfig, error) {
-				if pod.UID == "open" {
-					return nil, nil
-				}
-				return []*runtimeapi.AuthConfig{
-					{Username: "u", Password: "wrong"}, {Username: "u", Password: "right"},
-				}, nil
-			}
+			cfg.Credentials = wallet{"key": {secretOf("one", "wrong"), secretOf("two", "right")}}
 		})
 		b.rt.Publish(critest.Image{Ref: "registry.example/a:1", PullTakes: time.Second, Username: "u", Password: "right"})
 		var wg sync.WaitGroup
