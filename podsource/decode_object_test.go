@@ -74,52 +74,56 @@ func TestPodsMayReferToObjects(t *testing.T) {
 	}
 }
 
-func TestObjectsAreChecked(t *testing.T) {
-	typed := func(kind string, lines ...string) string {
-		return secret("s", append([]string{"type: " + kind}, lines...)...)
-	}
-	mebibyte := strings.Repeat("x", 1<<20)
-	cases := map[string]struct {
-		text string
-		want []string // beginnings
-	}{
-		"no name":                       {"apiVersion: v1\nkind: ConfigMap\n", []string{"metadata.name: Required value"}},
-		"a name that is none":           {configMap("A_b", "1"), []string{`metadata.name: Invalid value: "A_b"`}},
-		"a namespace":                   {"apiVersion: v1\nkind: Secret\nmetadata: {name: a, namespace: a.b}\n", []string{`metadata.namespace: Invalid value: "a.b"`}},
-		"a key with a slash":            {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a/b: x}\n", []string{`data[a/b]: Invalid value: "a/b": a valid config key must consist of`}},
-		"a key that goes up":            {secret("s", "data: {..: aHVudGVyMg==}"), []string{`data[..]: Invalid value: ".."`}},
-		"a key of both kinds of data":   {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: x}\nbinaryData: {a: aGk=}\n", []string{`data[a]: Invalid value: "a": duplicate of key present in binaryData`}},
-		"a config map of 1 MiB":         {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: " + mebibyte + "}\n", nil},
-		"a config map beyond 1 MiB":     {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: " + mebibyte + "}\nbinaryData: {b: aGk=}\n", []string{"data: Too long: may not be more than 1048576 bytes"}},
-		"a secret beyond 1 MiB":         {secret("s", "stringData: {a: "+mebibyte+"x}"), []string{"data: Too long: may not be more than 1048576 bytes"}},
-		"the same object twice":         {configMap("a", "1") + "---\n" + configMap("a", "2"), []string{`metadata.name: Duplicate value: "ConfigMap default/a"`}},
-		"a number for a text":           {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {port: 80}\n", []string{"data.port: Invalid value: 80: want a string, have number; put it in quotes"}},
-		"a list that holds another":     {"apiVersion: v1\nkind: SecretList\nitems: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]\n", []string{`kind: Unsupported value: "ConfigMap": supported values: "Secret"`}},
-		"another version":               {"apiVersion: v2\nkind: Secret\n", []string{`kind: Unsupported value: "v2/Secret": supported values: "v1/Pod"`}},
-		"an unknown field of a secret":  {secret("s", "stringdata: {a: hunter2}"), []string{"stringdata: unknown field"}},
-		"a secret's number":             {secret("s", "stringData: {pin: 1234567}"), []string{"stringData.pin: Invalid value: want a string, have number; put it in quotes"}},
-		"a secret that is not base64":   {secret("s", "data: {a: hunter2!}"), []string{"data.a: Invalid value: illegal base64 data at input byte"}},
-		"a secret as a list":            {secret("s", "data: [hunter2]"), []string{"data: Invalid value: want an object, have array"}},
-		"a secret's key twice":          {secret("s", "stringData: {a: hunter2, a: hunter2}"), []string{`yaml: line 4: key "a" already set in map`}},
-		"a secret with a star":          {secret("s", "stringData: {a: *hunter2}"), []string{"yaml: unknown anchor; a value that begins with '*' needs quotes"}},
-		"a secret with a tag":           {secret("s", "stringData: {a: !!int hunter2}"), []string{"yaml: cannot decode !!str a value as a !!int"}},
-		"a secret in a map as a key":    {secret("s", "stringData: {{hunter2: hunter2}: hunter2}"), []string{"yaml: a map stands where a key or a value is wanted"}},
-		"a secret whose key is null":    {secret("s", "stringData: {~: hunter2}"), []string{"unsupported map key of type: "}},
-		"what is left of a secret":      {"hunter2", []string{"not an object but a text"}},
-		"a list of secrets that is one": {`{"apiVersion":"v1","kind":"SecretList","items":["hunter2", 3, ["hunter2"], {"kind": 3}]}`, []string{"not an object but a text", "not an object but a number", "not an object but a list", "kind: Invalid value: apiVersion and kind are strings"}},
+func typedSecret(kind string, lines ...string) string {
+	return secret("s", append([]string{"type: " + kind}, lines...)...)
+}
 
-		"a service account's token": {typed("kubernetes.io/service-account-token"), []string{"metadata.annotations[kubernetes.io/service-account.name]: Required value"}},
-		"docker config, old":        {typed("kubernetes.io/dockercfg"), []string{"data[.dockercfg]: Required value"}},
-		"docker config":             {typed("kubernetes.io/dockerconfigjson"), []string{"data[.dockerconfigjson]: Required value"}},
-		"docker config, no JSON":    {typed("kubernetes.io/dockerconfigjson", "stringData: {.dockerconfigjson: hunter2}"), []string{"data[.dockerconfigjson]: Invalid value: must be valid JSON"}},
-		"docker config, good":       {typed("kubernetes.io/dockerconfigjson", "stringData: {.dockerconfigjson: '{}'}"), nil},
-		"basic auth":                {typed("kubernetes.io/basic-auth"), []string{"data[password]: Required value: a Secret of type kubernetes.io/basic-auth has it"}},
-		"basic auth, one is enough": {typed("kubernetes.io/basic-auth", "stringData: {username: me}"), nil},
-		"an SSH key":                {typed("kubernetes.io/ssh-auth"), []string{"data[ssh-privatekey]: Required value"}},
-		"a TLS pair":                {typed("kubernetes.io/tls"), []string{"data[tls.crt]: Required value", "data[tls.key]: Required value"}},
-		"a type of somebody's own":  {typed("example.com/x", "stringData: {a: b}"), nil},
-	}
-	for name, c := range cases {
+var mebibyte = strings.Repeat("x", 1<<20)
+
+// objectRules has what is wrong with an object, and the beginnings of its faults.
+var objectRules = map[string]struct {
+	text string
+	want []string
+}{
+	"no name":                       {"apiVersion: v1\nkind: ConfigMap\n", []string{"metadata.name: Required value"}},
+	"a name that is none":           {configMap("A_b", "1"), []string{`metadata.name: Invalid value: "A_b"`}},
+	"a namespace":                   {"apiVersion: v1\nkind: Secret\nmetadata: {name: a, namespace: a.b}\n", []string{`metadata.namespace: Invalid value: "a.b"`}},
+	"a key with a slash":            {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a/b: x}\n", []string{`data[a/b]: Invalid value: "a/b": a valid config key must consist of`}},
+	"a key that goes up":            {secret("s", "data: {..: aHVudGVyMg==}"), []string{`data[..]: Invalid value: ".."`}},
+	"a key of both kinds of data":   {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: x}\nbinaryData: {a: aGk=}\n", []string{`data[a]: Invalid value: "a": duplicate of key present in binaryData`}},
+	"a config map of 1 MiB":         {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: " + mebibyte + "}\n", nil},
+	"a config map beyond 1 MiB":     {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: " + mebibyte + "}\nbinaryData: {b: aGk=}\n", []string{"data: Too long: may not be more than 1048576 bytes"}},
+	"a secret beyond 1 MiB":         {secret("s", "stringData: {a: "+mebibyte+"x}"), []string{"data: Too long: may not be more than 1048576 bytes"}},
+	"the same object twice":         {configMap("a", "1") + "---\n" + configMap("a", "2"), []string{`metadata.name: Duplicate value: "ConfigMap default/a"`}},
+	"a number for a text":           {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {port: 80}\n", []string{"data.port: Invalid value: 80: want a string, have number; put it in quotes"}},
+	"a list that holds another":     {"apiVersion: v1\nkind: SecretList\nitems: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]\n", []string{`kind: Unsupported value: "ConfigMap": supported values: "Secret"`}},
+	"another version":               {"apiVersion: v2\nkind: Secret\n", []string{`kind: Unsupported value: "v2/Secret": supported values: "v1/Pod"`}},
+	"an unknown field of a secret":  {secret("s", "stringdata: {a: hunter2}"), []string{"stringdata: unknown field"}},
+	"a secret's number":             {secret("s", "stringData: {pin: 1234567}"), []string{"stringData.pin: Invalid value: want a string, have number; put it in quotes"}},
+	"a secret that is not base64":   {secret("s", "data: {a: hunter2!}"), []string{"data.a: Invalid value: illegal base64 data at input byte"}},
+	"a secret as a list":            {secret("s", "data: [hunter2]"), []string{"data: Invalid value: want an object, have array"}},
+	"a secret's key twice":          {secret("s", "stringData: {a: hunter2, a: hunter2}"), []string{`yaml: line 4: key "a" already set in map`}},
+	"a secret with a star":          {secret("s", "stringData: {a: *hunter2}"), []string{"yaml: unknown anchor; a value that begins with '*' needs quotes"}},
+	"a secret with a tag":           {secret("s", "stringData: {a: !!int hunter2}"), []string{"yaml: cannot decode !!str a value as a !!int"}},
+	"a secret in a map as a key":    {secret("s", "stringData: {{hunter2: hunter2}: hunter2}"), []string{"yaml: a map stands where a key or a value is wanted"}},
+	"a secret whose key is null":    {secret("s", "stringData: {~: hunter2}"), []string{"unsupported map key of type: "}},
+	"what is left of a secret":      {"hunter2", []string{"not an object but a text"}},
+	"a list of secrets that is one": {`{"apiVersion":"v1","kind":"SecretList","items":["hunter2", 3, ["hunter2"], {"kind": 3}]}`, []string{"not an object but a text", "not an object but a number", "not an object but a list", "kind: Invalid value: apiVersion and kind are strings"}},
+
+	"a service account's token": {typedSecret("kubernetes.io/service-account-token"), []string{"metadata.annotations[kubernetes.io/service-account.name]: Required value"}},
+	"docker config, old":        {typedSecret("kubernetes.io/dockercfg"), []string{"data[.dockercfg]: Required value"}},
+	"docker config":             {typedSecret("kubernetes.io/dockerconfigjson"), []string{"data[.dockerconfigjson]: Required value"}},
+	"docker config, no JSON":    {typedSecret("kubernetes.io/dockerconfigjson", "stringData: {.dockerconfigjson: hunter2}"), []string{"data[.dockerconfigjson]: Invalid value: must be valid JSON"}},
+	"docker config, good":       {typedSecret("kubernetes.io/dockerconfigjson", "stringData: {.dockerconfigjson: '{}'}"), nil},
+	"basic auth":                {typedSecret("kubernetes.io/basic-auth"), []string{"data[password]: Required value: a Secret of type kubernetes.io/basic-auth has it"}},
+	"basic auth, one is enough": {typedSecret("kubernetes.io/basic-auth", "stringData: {username: me}"), nil},
+	"an SSH key":                {typedSecret("kubernetes.io/ssh-auth"), []string{"data[ssh-privatekey]: Required value"}},
+	"a TLS pair":                {typedSecret("kubernetes.io/tls"), []string{"data[tls.crt]: Required value", "data[tls.key]: Required value"}},
+	"a type of somebody's own":  {typedSecret("example.com/x", "stringData: {a: b}"), nil},
+}
+
+func TestObjectsAreChecked(t *testing.T) {
+	for name, c := range objectRules {
 		t.Run(name, func(t *testing.T) {
 			m, err := podsource.DecodeManifest([]byte(c.text), from)
 			if c.want == nil {
