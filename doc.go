@@ -8,6 +8,7 @@
 //   - [github.com/kubeletkit/kubeletkit/podstore]: it is written down as desired.
 //   - [github.com/kubeletkit/kubeletkit/syncloop]: the hall, one loop over everything that can happen.
 //   - [github.com/kubeletkit/kubeletkit/admission]: may it run here?
+//   - [github.com/kubeletkit/kubeletkit/allocation]: what it is granted, and what becomes of a resize.
 //   - [github.com/kubeletkit/kubeletkit/podworkers]: one worker and one ordered phase per pod UID.
 //   - [github.com/kubeletkit/kubeletkit/podsync]: one pass of the recipe, and the way back.
 //   - [github.com/kubeletkit/kubeletkit/podspec]: questions that the Pod's spec answers by itself.

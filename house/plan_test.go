@@ -40,7 +40,7 @@ var plan = map[string]room{
 	"volume":       {floor: 2, budget: 170},
 	"cgroup":       {floor: 2, budget: 170},
 	"podenv":       {floor: 2, budget: 170},
-	"allocation":   {floor: 2, planned: true},
+	"allocation":   {floor: 2, budget: 170},
 	"podstore":     {floor: 2, budget: 170},
 	"pleg":         {floor: 2, budget: 170},
 	"podruntime":   {floor: 2, budget: 170},
