@@ -1,8 +1,9 @@
 // Package registry is an image registry on loopback, in process, whose traffic
 // a test can count, slow down and break.
 //
-//   - In: images pushed by anyone; they live in memory.
-//   - Out: the registry protocol at [Registry.Host]; counts of what was asked.
+//   - In: images pushed by anyone; they live in memory. A [Guard], if it shall
+//     know whom it serves.
+//   - Out: the registry protocol at [Registry.Host]; what was asked, and by whom.
 //   - Owns: one listener and the goroutines that serve it, until Close.
 //   - Rooms: images pushes here, a container runtime pulls from here.
 package registry
@@ -30,6 +31,10 @@ type Registry struct {
 		sync.Mutex
 		asked map[string]Count
 		fault func(*http.Request) Fault
+		guard Guard
+		tried map[string][]string // by repository
+		// tokens are those that were given out, and the repository each is for.
+		tokens map[string]string
 	}
 }
 
@@ -49,6 +54,8 @@ type Fault struct {
 	Status int
 	// PerSecond, when not 0, is the number of bytes a second of the answer.
 	PerSecond int
+	// Lie changes the last byte of the answer, so that its digest is wrong.
+	Lie bool
 }
 
 // Start listens on addr, such as "127.0.0.1:0", and serves at once.
@@ -59,6 +66,8 @@ func Start(addr string) (*Registry, error) {
 	}
 	r := &Registry{host: l.Addr().String()}
 	r.mu.asked = map[string]Count{}
+	r.mu.tried = map[string][]string{}
+	r.mu.tokens = map[string]string{}
 	quiet := log.New(io.Discard, "", 0)
 	store := registry.New(registry.Logger(quiet))
 	r.server = &http.Server{
@@ -108,6 +117,15 @@ func (r *Registry) serve(store http.Handler, w http.ResponseWriter, req *http.Re
 		http.Error(w, "broken on purpose", f.Status)
 		return
 	}
+	if !r.admits(w, req) {
+		return
+	}
+	if f.Lie {
+		answer := &recorder{header: w.Header(), status: http.StatusOK}
+		store.ServeHTTP(answer, req)
+		answer.lie(w)
+		return
+	}
 	if f.PerSecond > 0 {
 		w = &slowWriter{ResponseWriter: w, req: req, perSecond: f.PerSecond}
 	}
@@ -148,6 +166,28 @@ func split(path string) (repository, kind string, ok bool) {
 		}
 	}
 	return "", "", false
+}
+
+// recorder keeps an answer to change it.
+type recorder struct {
+	header http.Header
+	status int
+	body   []byte
+}
+
+func (a *recorder) Header() http.Header    { return a.header }
+func (a *recorder) WriteHeader(status int) { a.status = status }
+func (a *recorder) Write(p []byte) (int, error) {
+	a.body = append(a.body, p...)
+	return len(p), nil
+}
+
+func (a *recorder) lie(w http.ResponseWriter) {
+	if len(a.body) > 0 {
+		a.body[len(a.body)-1] ^= 1
+	}
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body) // the client may have gone
 }
 
 // slowWriter hands on a tenth of a second's worth of bytes at a time.
