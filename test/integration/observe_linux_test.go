@@ -25,7 +25,8 @@ type observation struct {
 	// meta and spec are YAML of metadata and spec, indented by two blanks. meta may
 	// be empty: the pod's name is made from its place in the table.
 	meta, spec string
-	// objects are documents in front of the pod: config maps and secrets.
+	// objects are documents in front of the pod: config maps and secrets. NAME, there
+	// and in spec, is the pod's name.
 	objects string
 	// until says when the pod is ready to be looked at; default [ended].
 	until func(corev1.Pod) error
@@ -77,6 +78,9 @@ func states(p corev1.Pod) string {
 	return strings.Join(all, ", ")
 }
 
+// observeWithin bounds the time until the last pod of a table can be looked at.
+const observeWithin = 2 * time.Minute
+
 // observe runs the pods of a table on one agent and checks each.
 func observe(t *testing.T, o Options, table []observation) {
 	t.Helper()
@@ -88,6 +92,8 @@ func observe(t *testing.T, o Options, table []observation) {
 	for i, one := range table {
 		a.Write(observationName(i)+".yaml", one.manifest(observationName(i)))
 	}
+	// All pods have the same time: they start together.
+	deadline := time.Now().Add(observeWithin)
 	for i, one := range table {
 		t.Run(one.name, func(t *testing.T) {
 			until := one.until
@@ -95,7 +101,7 @@ func observe(t *testing.T, o Options, table []observation) {
 				until = ended
 			}
 			s := sight{agent: a, Name: observationName(i)}
-			Eventually(t, 90*time.Second, func() (err error) {
+			Eventually(t, max(time.Until(deadline), time.Second), func() (err error) {
 				if s.Pod, err = a.Pod(s.Name); err == nil {
 					err = until(s.Pod)
 				}
@@ -126,7 +132,7 @@ func (o observation) manifest(name string) string {
 		b.WriteString("  restartPolicy: Never\n")
 	}
 	b.WriteString("  terminationGracePeriodSeconds: 2\n" + strings.Trim(o.spec, "\n") + "\n")
-	return b.String()
+	return strings.ReplaceAll(b.String(), "NAME", name)
 }
 
 // readReports reads the containers' logs. A line of a CRI log is time, stream, tag

@@ -6,6 +6,7 @@
 //	kk print [--every D] [--lines N] [--size BYTES] [TEXT]
 //	kk serve [--status CODE] [ADDR]
 //	kk append FILE LINE [STEP]
+//	kk write FILE TEXT [STEP]
 //	kk cat FILE...
 //	kk env [NAME...]
 //	kk look [PATH...]
@@ -36,6 +37,7 @@ func steps() map[string]step {
 		"print":  printLines,
 		"serve":  serve,
 		"append": appendLine,
+		"write":  writeFile,
 		"cat":    cat,
 		"env":    env,
 		"crash":  crash,

@@ -151,6 +151,21 @@ func appendLine(args []string) int {
 	return 0
 }
 
+// writeFile makes a file with the text as it is, then runs the step that follows.
+func writeFile(args []string) int {
+	if len(args) < 2 {
+		return complain(errors.New("write: needs a file and a text"))
+	}
+	if err := os.WriteFile(args[0], []byte(args[1]), 0o644); err != nil {
+		fmt.Fprintln(os.Stderr, "kk: write:", err)
+		return 1
+	}
+	if rest := args[2:]; len(rest) > 0 {
+		return run(rest)
+	}
+	return 0
+}
+
 func cat(args []string) int {
 	for _, name := range args {
 		data, err := os.ReadFile(name)
