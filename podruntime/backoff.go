@@ -24,6 +24,9 @@ type delay struct {
 	delay   time.Duration
 	updated time.Time // when delay last changed
 	until   time.Time // the end of the wait decided last; zero when not waiting
+	// removed is when an instance ended that was removed before its successor
+	// started; zero when there is none.
+	removed time.Time
 }
 
 // current returns d if it still counts for a container with this spec that ended
@@ -74,15 +77,30 @@ type backoffs struct {
 func (b *backoffs) try(uid observed.UID, c *corev1.Container, finished, now time.Time) (delay, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	d, ok := b.of(uid)[c.Name].next(specKey(c), finished, now, b.initial, b.limit)
+	b.of(uid)[c.Name] = d
+	return d, ok
+}
+
+// removed notes the end of an instance that is being removed. The next start goes by
+// it when there is nothing else to go by.
+func (b *backoffs) removed(uid observed.UID, name string, finished time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d := b.of(uid)[name]
+	d.removed = finished
+	b.of(uid)[name] = d
+}
+
+// of returns the delays of one pod. The lock is held.
+func (b *backoffs) of(uid observed.UID) map[string]delay {
 	if b.mu.pods == nil {
 		b.mu.pods = make(map[observed.UID]map[string]delay)
 	}
 	if b.mu.pods[uid] == nil {
 		b.mu.pods[uid] = make(map[string]delay)
 	}
-	d, ok := b.mu.pods[uid][c.Name].next(specKey(c), finished, now, b.initial, b.limit)
-	b.mu.pods[uid][c.Name] = d
-	return d, ok
+	return b.mu.pods[uid]
 }
 
 func (b *backoffs) get(uid observed.UID, name string) (delay, bool) {

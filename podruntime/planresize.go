@@ -52,6 +52,9 @@ func (d *decision) resizeRestarts(c *corev1.Container) bool {
 // comes with the next start of its container, but the pod's cgroup has to make room
 // before. A sidecar that has to be restarted for it, and has not started yet, waits.
 func (d *decision) resizes() {
+	if d.in.Actuated == nil {
+		return
+	}
 	killed := make(map[observed.ContainerID]bool, len(d.plan.Kill))
 	for _, k := range d.plan.Kill {
 		killed[k.Container.ID] = true

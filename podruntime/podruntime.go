@@ -192,7 +192,7 @@ func (r *Runtime) ForgetPod(uid observed.UID) {
 // nothing waits now. ok is false when the container has never been delayed.
 func (r *Runtime) Backoff(uid observed.UID, container string) (until time.Time, delay time.Duration, ok bool) {
 	d, ok := r.backoffs.get(uid, container)
-	return d.until, d.delay, ok
+	return d.until, d.delay, ok && d.delay > 0
 }
 
 func (r *Runtime) event(pod *corev1.Pod, container, eventType, reason, message string) {

@@ -31,8 +31,21 @@ func (d *decision) resets(id observed.SandboxID) bool {
 	if d.pod.DeletionTimestamp != nil {
 		return false
 	}
-	order := make(map[string]int)
 	begun := restartingAll(d.pod)
+	var sources []string
+	for c, kind := range podspec.All(d.pod) {
+		if kind == podspec.Ephemeral || c.RestartPolicy == nil {
+			continue
+		}
+		last, ok := d.active(c.Name, id)
+		if ok && held(last) && last.State == observed.Exited && podspec.RestartsAll(c, last.ExitCode) {
+			sources = append(sources, c.Name)
+		}
+	}
+	if !begun && len(sources) == 0 {
+		return false
+	}
+	order := make(map[string]int)
 	for c, kind := range podspec.All(d.pod) {
 		if kind == podspec.Ephemeral {
 			continue // it is somebody's look at the pod, and never starts again
@@ -41,14 +54,9 @@ func (d *decision) resets(id observed.SandboxID) bool {
 		if kind == podspec.Init {
 			order[c.Name] = 1
 		}
-		last, ok := d.active(c.Name, id)
-		if ok && held(last) && last.State == observed.Exited && podspec.RestartsAll(c, last.ExitCode) {
+		if slices.Contains(sources, c.Name) {
 			order[c.Name] += 2
-			begun = true
 		}
-	}
-	if !begun {
-		return false
 	}
 	for _, c := range slices.Backward(d.seen.Containers) { // oldest first
 		if place, ok := order[c.Name]; ok && held(c) {
@@ -76,6 +84,10 @@ func (r *Runtime) reset(ctx context.Context, pod *corev1.Pod, seen observed.Pod,
 	var none int64
 	for _, reset := range resets {
 		c := reset.Container
+		if reset.Source {
+			// Its record goes, but not its crash-loop back-off.
+			r.backoffs.removed(observed.UID(pod.UID), c.Name, c.FinishedAt)
+		}
 		if c.State == observed.Running || c.State == observed.Unknown {
 			if err := r.stopContainer(ctx, pod, c, stop{seen: seen, message: "killing", grace: &none}); err != nil {
 				return err

@@ -122,6 +122,43 @@ func TestAllContainersRestart(t *testing.T) {
 	})
 }
 
+// Without it a container that asks for a restart whenever it starts would keep the
+// node busy as fast as it can.
+func TestWhoRestartsAllAgainAndAgainIsHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.rt.AddImage("img:1", critest.Behavior{For: func(c *runtimeapi.ContainerConfig) critest.Behavior {
+			if c.Metadata.Name == "a" {
+				return critest.Exit(42, time.Second)
+			}
+			return critest.Behavior{}
+		}})
+		p := restartsAll(pod("Never", "a", "b"), "a")
+		var waits []time.Duration
+		var reset time.Time
+		for len(waits) < 4 {
+			plan, result, err := n.sync(t.Context(), p)
+			switch f := result.Failures["a"]; {
+			case len(plan.Reset) > 0:
+				reset = time.Now()
+			case f.Reason == "CrashLoopBackOff":
+				n.wantRunning(p, fmt.Sprintf("b#%d", len(waits)+1)) // it does not wait
+				time.Sleep(time.Until(f.RetryAt))
+			case err != nil:
+				t.Fatal(err)
+			default:
+				if !reset.IsZero() {
+					waits = append(waits, time.Since(reset).Round(time.Second))
+				}
+				time.Sleep(time.Second + time.Millisecond) // it ends
+			}
+		}
+		if got := fmt.Sprint(waits); got != "[0s 10s 20s 40s]" {
+			t.Errorf("waits = %s", got)
+		}
+	})
+}
+
 func TestARestartCountThatOnlyTheStatusKnows(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

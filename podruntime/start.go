@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -118,17 +119,16 @@ func (r *Runtime) start(ctx context.Context, s starting) *StartFailure {
 // heldBack asks the crash-loop back-off. Only an exit counts: a container that
 // was never started has not crashed.
 func (r *Runtime) heldBack(s starting) *StartFailure {
-	var last *observed.Container
-	for _, c := range s.seen.Instances(s.c.Name) {
-		if c.State == observed.Exited {
-			last = &c
-			break
-		}
-	}
-	if last == nil {
+	var finished time.Time
+	all := s.seen.Instances(s.c.Name)
+	if i := slices.IndexFunc(all, func(c observed.Container) bool { return c.State == observed.Exited }); i >= 0 {
+		finished = all[i].FinishedAt
+	} else if d, ok := r.backoffs.get(observed.UID(s.pod.UID), s.c.Name); ok && !d.removed.IsZero() {
+		finished = d.removed
+	} else {
 		return nil
 	}
-	d, ok := r.backoffs.try(observed.UID(s.pod.UID), s.c, last.FinishedAt, time.Now())
+	d, ok := r.backoffs.try(observed.UID(s.pod.UID), s.c, finished, time.Now())
 	if ok {
 		return nil
 	}
