@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"net"
 	"path/filepath"
 	"runtime"
@@ -13,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit/admission"
 )
 
 // honouredForPods are the fields that decide what a pod gets of the node; see
@@ -91,26 +92,9 @@ func validateForPods(cfg *kubeletconfig.KubeletConfiguration, bad func(format st
 	if n := *cfg.UserNamespaces.IDsPerPod; n <= 0 || n%idsPerNamespace != 0 || n > 1<<32-1 {
 		bad("userNamespaces.idsPerPod %d must be a multiple of %d below 2^32", n, idsPerNamespace)
 	}
-	for _, name := range cfg.AllowedUnsafeSysctls {
-		if err := unsafeSysctl(name); err != nil {
-			bad("allowedUnsafeSysctls: %v", err)
-		}
+	if _, err := admission.Sysctls(cfg.AllowedUnsafeSysctls, ""); err != nil {
+		bad("allowedUnsafeSysctls: %v", err)
 	}
-}
-
-// unsafeSysctl checks a name, or a pattern that ends in *, of a sysctl that is a
-// namespace's own: of others a pod would change the whole node's.
-func unsafeSysctl(name string) error {
-	prefix, _ := strings.CutSuffix(strings.ReplaceAll(name, "/", "."), "*")
-	if strings.Contains(prefix, "*") || prefix == "" {
-		return fmt.Errorf("%q must be a name, or a prefix with one * at its end", name)
-	}
-	for _, own := range []string{"kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.", "net."} {
-		if strings.HasPrefix(prefix, own) {
-			return nil
-		}
-	}
-	return fmt.Errorf("%q belongs to no namespace (those of kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.* and net.* do)", name)
 }
 
 // withCgroups reports whether pods get cgroups of their own.

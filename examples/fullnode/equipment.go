@@ -13,6 +13,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/admission"
 	"github.com/kubeletkit/kubeletkit/cgroup"
 	"github.com/kubeletkit/kubeletkit/keyring"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
@@ -44,6 +45,9 @@ func (b *builder) equipment() error {
 	if b.names, err = podnet.New(podnet.Config{
 		ClusterDomain: c.ClusterDomain, ClusterDNS: c.ClusterDNS, ResolvConf: *c.ResolverConfig, NodeIPs: b.o.nodeIPs,
 		Hooks: podnet.Hooks{Event: func(pod *corev1.Pod, eventType, reason, message string) {
+			if reason == podnet.ReasonNoDNS {
+				eventType = corev1.EventTypeNormal // without a cluster there is no cluster DNS to miss
+			}
 			b.event(pod, "", eventType, reason, message)
 		}}, Log: b.logFor("podnet"),
 	}); err != nil {
@@ -60,6 +64,12 @@ func (b *builder) equipment() error {
 		if call.Pod != nil && call.Container != nil {
 			b.event(call.Pod, call.Container.Name, eventType, reason, message)
 		}
+	}
+	if b.sysctls, err = admission.Sysctls(c.AllowedUnsafeSysctls, b.machine.kernel); err != nil {
+		return fmt.Errorf("allowedUnsafeSysctls: %w", err)
+	}
+	if err := b.names.CheckResolvConf(); err != nil {
+		b.event(nil, "", corev1.EventTypeWarning, podnet.ReasonResolvConf, err.Error())
 	}
 	b.lifecycle, err = lifecycle.New(lifecycle.Config{Exec: b.door.runtime, Log: b.logFor("lifecycle"), Hooks: hooks})
 	return err
@@ -93,7 +103,7 @@ func (b *builder) resources() podruntime.ResourcePolicy {
 		MemoryQoS: podruntime.MemoryQoS{
 			Tiered: tiered(c), ThrottlingFactor: ptr.Deref(c.MemoryThrottlingFactor, 0), Allocatable: b.machine.memory(),
 		},
-		Swap: podruntime.Swap{Controlled: b.machine.swap > 0, Limited: c.MemorySwap.SwapBehavior == swapLimited, Total: b.machine.swap},
+		Swap: podruntime.Swap{Controlled: b.machine.swapControlled, Limited: c.MemorySwap.SwapBehavior == swapLimited, Total: b.machine.swap},
 	}
 }
 

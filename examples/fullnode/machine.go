@@ -17,10 +17,12 @@ type machine struct {
 	// capacity has cpu, memory, ephemeral-storage and hugepages-<size>, as far as
 	// they could be found out.
 	capacity corev1.ResourceList
-	swap     int64  // bytes
-	kernel   string // release, for example 6.1.0-13-amd64
-	cgroupV2 bool
-	appArmor bool
+	swap     int64 // bytes
+	// swapControlled is true when the kernel can bound swap per cgroup.
+	swapControlled bool
+	kernel         string // release, for example 6.1.0-13-amd64
+	cgroupV2       bool
+	appArmor       bool
 }
 
 // lookAtMachine asks the kernel. What it does not tell is left out.
@@ -47,6 +49,11 @@ func lookAtMachine(rootDir string) machine {
 	m.kernel = readLine("/proc/sys/kernel/osrelease")
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	m.cgroupV2 = err == nil
+	// The root of v2 has no such file, but every cgroup below it.
+	for _, pattern := range []string{"/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes", "/sys/fs/cgroup/*/memory.swap.max"} {
+		found, _ := filepath.Glob(pattern) // the patterns are well formed
+		m.swapControlled = m.swapControlled || len(found) > 0
+	}
 	m.appArmor = strings.HasPrefix(readLine("/sys/module/apparmor/parameters/enabled"), "Y")
 	return m
 }

@@ -134,6 +134,7 @@ type builder struct {
 	users     *userns.Allocator // nil without user namespaces
 	keyring   *keyring.Keyring
 	lifecycle *lifecycle.Runner
+	sysctls   admission.Admitter
 }
 
 func (b *builder) logFor(room string) logr.Logger { return b.log.WithName(room) }
@@ -314,8 +315,10 @@ func (b *builder) hall() error {
 		store: b.store, statuses: b.statuses, workers: b.workers, pleg: b.pleg, gc: b.gc,
 		heard: b.mux.AllSeen, running: b.observer.running, unreadable: b.unreadable, event: b.event, log: b.logFor("handler"),
 		admit: admission.Chain{
-			admission.NodeName(b.o.nodeName), admission.OS("linux"), admission.NodeAffinity(b.nodeObject), admission.Unmapped(podruntime.Unmapped),
-			admission.MaxPods(int(b.o.config.MaxPods)), admission.HostPorts(),
+			b.sysctls, admission.NodeName(b.o.nodeName), admission.OS("linux"), admission.NodeAffinity(b.nodeObject),
+			admission.SupplementalGroups(func() bool { return b.watch.Features().SupplementalGroupsPolicy }),
+			admission.Unmapped(podruntime.Unmapped), admission.MaxPods(int(b.o.config.MaxPods)),
+			admission.Resources(b.machine.capacity), admission.HostPorts(), admission.AppArmor(func() bool { return b.machine.appArmor }),
 		},
 		hooks: handlerHooks{
 			admitted: func(pod *corev1.Pod, d admission.Decision) {
