@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -115,7 +116,10 @@ func observe(t *testing.T, o Options, table []observation) {
 		})
 	}
 	for i := range table {
-		a.Remove(observationName(i) + ".yaml")
+		// A check may have ended its pod already.
+		if err := os.Remove(filepath.Join(a.Manifests, observationName(i)+".yaml")); !errors.Is(err, os.ErrNotExist) {
+			require.NoError(t, err)
+		}
 	}
 	a.NothingLeft(90 * time.Second)
 }
@@ -131,7 +135,10 @@ func (o observation) manifest(name string) string {
 	if !strings.Contains(o.spec, "restartPolicy:") || strings.Index(o.spec, "restartPolicy:") > strings.Index(o.spec, "ontainers:") {
 		b.WriteString("  restartPolicy: Never\n")
 	}
-	b.WriteString("  terminationGracePeriodSeconds: 2\n" + strings.Trim(o.spec, "\n") + "\n")
+	if !strings.Contains(o.spec, "\n  terminationGracePeriodSeconds:") {
+		b.WriteString("  terminationGracePeriodSeconds: 2\n")
+	}
+	b.WriteString(strings.Trim(o.spec, "\n") + "\n")
 	return strings.ReplaceAll(b.String(), "NAME", name)
 }
 
@@ -183,6 +190,18 @@ func (s sight) Lines(t *testing.T, container string) []string {
 		all = append(all, logLines(t, file)...)
 	}
 	return all
+}
+
+// End takes the pod's manifest away and waits until nothing of the pod is left.
+func (s sight) End(t *testing.T) {
+	t.Helper()
+	s.agent.Remove(s.Name + ".yaml")
+	Eventually(t, 30*time.Second, func() error {
+		if _, err := s.agent.Pod(s.Name); err == nil || len(sandboxes(t, s.Name)) > 0 {
+			return fmt.Errorf("pod %s is still there", s.Name)
+		}
+		return nil
+	})
 }
 
 // Status is the container's reported status.

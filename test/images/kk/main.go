@@ -10,6 +10,9 @@
 //	kk cat FILE...
 //	kk env [NAME...]
 //	kk look [PATH...]
+//	kk trap [--file FILE] [--name WORD] [--exit CODE]
+//	kk first N FILE CODE [STEP]
+//	kk eat MIB [STEP]
 //	kk crash
 //	kk seq STEP... , STEP... , STEP...
 //
@@ -41,6 +44,9 @@ func steps() map[string]step {
 		"cat":    cat,
 		"env":    env,
 		"crash":  crash,
+		"trap":   trap,
+		"first":  first,
+		"eat":    eat,
 		"look":   look,
 		"seq":    seq,
 	}
