@@ -22,11 +22,11 @@ type backing struct {
 	options string
 }
 
-// makeDir makes the directory of a volume and mounts its backing, open to every
-// user of the pod's containers (mode 0777 whatever the umask is). A marker beside
-// it says that it is ready: from then on its mode belongs to the pod and is left
-// alone. Cut off at any point, it is finished the next time.
-func (v *Volumes) makeDir(ctx context.Context, pod *corev1.Pod, plugin, name string, on backing) (host string, err error) {
+// makeDir makes the directory of a volume and mounts its backing, with the mode
+// that it begins with whatever the umask is. A marker beside it says that it is
+// ready: from then on its mode belongs to the pod and is left alone. Cut off at any
+// point, it is finished the next time.
+func (v *Volumes) makeDir(ctx context.Context, pod *corev1.Pod, plugin, name string, mode fs.FileMode, on backing) (host string, err error) {
 	uid := observed.UID(pod.UID)
 	dir, marker := dirOf(uid, plugin, name), markerOf(uid, plugin, name)
 	host = filepath.Join(v.pods, filepath.FromSlash(dir))
@@ -54,8 +54,8 @@ func (v *Volumes) makeDir(ctx context.Context, pod *corev1.Pod, plugin, name str
 			return "", err
 		}
 	}
-	if err := root.Chmod(dir, 0o777); err != nil {
-		return "", fmt.Errorf("open the volume to all users: %w", err)
+	if err := root.Chmod(dir, mode); err != nil {
+		return "", fmt.Errorf("set the volume's mode: %w", err)
 	}
 	if err := v.giveToGroup(ctx, root, pod, dir, name); err != nil {
 		return "", err

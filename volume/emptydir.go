@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,11 +18,34 @@ func (v *Volumes) setUpEmptyDir(ctx context.Context, pod *corev1.Pod, vol *corev
 	if src == nil { // the API server's default for a volume without a source
 		src = &corev1.EmptyDirVolumeSource{}
 	}
+	mode, err := dirMode(src.Mode)
+	if err != nil {
+		return "", fmt.Errorf("emptyDir mode: %w", err)
+	}
 	on, err := v.emptyDirBacking(pod, src)
 	if err != nil {
 		return "", fmt.Errorf("emptyDir medium %q: %w", src.Medium, err)
 	}
-	return v.makeDir(ctx, pod, pluginEmptyDir, vol.Name, on)
+	return v.makeDir(ctx, pod, pluginEmptyDir, vol.Name, mode, on)
+}
+
+// forAll is open to every user of the pod's containers.
+const forAll fs.FileMode = 0o777
+
+// dirMode is what an emptyDir begins with. The API allows up to 01777: a sticky
+// directory, as /tmp is.
+func dirMode(mode *int32) (fs.FileMode, error) {
+	if mode == nil {
+		return forAll, nil
+	}
+	if *mode < 0 || *mode > 0o1777 {
+		return 0, fmt.Errorf("%d must be a number between 0 and 01777 (octal), both inclusive", *mode)
+	}
+	own := fs.FileMode(*mode) & fs.ModePerm
+	if *mode&0o1000 != 0 {
+		own |= fs.ModeSticky
+	}
+	return own, nil
 }
 
 func (v *Volumes) emptyDirBacking(pod *corev1.Pod, src *corev1.EmptyDirVolumeSource) (backing, error) {

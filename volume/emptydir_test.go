@@ -172,3 +172,34 @@ func TestNoTmpfsMountsNothing(t *testing.T) {
 		t.Errorf("SetUp = %v: a directory on disk has no huge pages", err)
 	}
 }
+
+func TestEmptyDirBeginsWithTheModeItAsksFor(t *testing.T) {
+	for mode, want := range map[int32]os.FileMode{
+		0o700: 0o700, 0: 0, 0o1777: 0o777 | os.ModeSticky, 0o1000: os.ModeSticky, 0o755: 0o755,
+	} {
+		for _, medium := range []corev1.StorageMedium{"", "Memory"} {
+			vol := emptyDirOf("v", medium)
+			vol.EmptyDir.Mode = &mode
+			v, _ := newFake(t, Config{})
+			ready, err := v.SetUp(t.Context(), mounting(vol))
+			if err != nil {
+				t.Fatal(err)
+			}
+			fi, err := os.Stat(ready["v"].HostPath)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := fi.Mode() &^ os.ModeDir; got != want {
+				t.Errorf("%#o on %q: %v, want %v", mode, medium, got, want)
+			}
+		}
+	}
+	for _, mode := range []int32{-1, 0o2777} {
+		vol := emptyDirOf("v", "")
+		vol.EmptyDir.Mode = &mode
+		v, _ := newFake(t, Config{})
+		if _, err := v.SetUp(t.Context(), mounting(vol)); err == nil || !strings.Contains(err.Error(), "between 0 and 01777") {
+			t.Errorf("%#o: error %v", mode, err)
+		}
+	}
+}

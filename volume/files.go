@@ -3,7 +3,6 @@ package volume
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,7 +40,7 @@ func (v *Volumes) setUpFiles(ctx context.Context, pod *corev1.Pod, vol *corev1.V
 
 func (v *Volumes) place(ctx context.Context, pod *corev1.Pod, vol *corev1.Volume, on backing, files payload) error {
 	plugin := pluginOf(vol)
-	host, err := v.makeDir(ctx, pod, plugin, vol.Name, on)
+	host, err := v.makeDir(ctx, pod, plugin, vol.Name, forAll, on)
 	if err != nil {
 		return err
 	}
@@ -100,18 +99,18 @@ func (v *Volumes) payload(ctx context.Context, pod *corev1.Pod, vol *corev1.Volu
 	switch {
 	case vol.ConfigMap != nil:
 		s := vol.ConfigMap
-		return v.fromConfigMap(ctx, pod, s.Name, s.Items, s.DefaultMode, s.Optional)
+		return v.fromConfigMap(ctx, pod, s.Name, s.Items, rights{s.DefaultMode, s.DefaultUser}, s.Optional)
 	case vol.Secret != nil:
 		s := vol.Secret
-		return v.fromSecret(ctx, pod, s.SecretName, s.Items, s.DefaultMode, s.Optional)
+		return v.fromSecret(ctx, pod, s.SecretName, s.Items, rights{s.DefaultMode, s.DefaultUser}, s.Optional)
 	case vol.DownwardAPI != nil:
-		return v.fromDownwardAPI(pod, vol.DownwardAPI.Items, vol.DownwardAPI.DefaultMode)
+		return v.fromDownwardAPI(pod, vol.DownwardAPI.Items, rights{vol.DownwardAPI.DefaultMode, vol.DownwardAPI.DefaultUser})
 	default:
 		return v.fromProjected(ctx, pod, vol.Projected)
 	}
 }
 
-func (v *Volumes) fromConfigMap(ctx context.Context, pod *corev1.Pod, name string, items []corev1.KeyToPath, mode *int32, optional *bool) (payload, error) {
+func (v *Volumes) fromConfigMap(ctx context.Context, pod *corev1.Pod, name string, items []corev1.KeyToPath, common rights, optional *bool) (payload, error) {
 	what := fmt.Sprintf("config map %s/%s", pod.Namespace, name)
 	if v.cfg.Objects == nil {
 		return nil, fmt.Errorf("get %s: this node has no source of config maps", what)
@@ -130,10 +129,10 @@ func (v *Volumes) fromConfigMap(ctx context.Context, pod *corev1.Pod, name strin
 	for k, b := range obj.BinaryData {
 		data[k] = b
 	}
-	return pick(what, "config", data, items, mode, optional)
+	return pick(what, "config", data, items, common, optional)
 }
 
-func (v *Volumes) fromSecret(ctx context.Context, pod *corev1.Pod, name string, items []corev1.KeyToPath, mode *int32, optional *bool) (payload, error) {
+func (v *Volumes) fromSecret(ctx context.Context, pod *corev1.Pod, name string, items []corev1.KeyToPath, common rights, optional *bool) (payload, error) {
 	what := fmt.Sprintf("secret %s/%s", pod.Namespace, name)
 	if v.cfg.Objects == nil {
 		return nil, fmt.Errorf("get %s: this node has no source of secrets", what)
@@ -145,7 +144,7 @@ func (v *Volumes) fromSecret(ctx context.Context, pod *corev1.Pod, name string, 
 		}
 		return nil, fmt.Errorf("get %s: %w", what, err)
 	}
-	return pick(what, "secret", obj.Data, items, mode, optional)
+	return pick(what, "secret", obj.Data, items, common, optional)
 }
 
 // missing reports whether what is not there need not be there.
@@ -154,10 +153,9 @@ func missing(err error, optional *bool) bool {
 }
 
 // pick makes files of all keys, or of the listed ones under the listed paths.
-func pick(what, kind string, data map[string][]byte, items []corev1.KeyToPath, mode *int32, optional *bool) (payload, error) {
-	common, err := fileMode(mode, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("defaultMode: %w", err)
+func pick(what, kind string, data map[string][]byte, items []corev1.KeyToPath, common rights, optional *bool) (payload, error) {
+	if err := common.check(); err != nil {
+		return nil, err
 	}
 	files := make(payload, len(data))
 	if len(items) == 0 {
@@ -166,7 +164,9 @@ func pick(what, kind string, data map[string][]byte, items []corev1.KeyToPath, m
 			if err != nil {
 				return nil, fmt.Errorf("%s: key %q: %w", what, key, err)
 			}
-			files[p] = newFile(value, common)
+			if files[p], err = common.file(value, nil, nil); err != nil {
+				return nil, err
+			}
 		}
 		return files, nil
 	}
@@ -182,31 +182,18 @@ func pick(what, kind string, data map[string][]byte, items []corev1.KeyToPath, m
 		if err != nil {
 			return nil, fmt.Errorf("%s: key %q: %w", what, item.Key, err)
 		}
-		own, err := fileMode(item.Mode, common)
-		if err != nil {
-			return nil, fmt.Errorf("%s: key %q: mode: %w", what, item.Key, err)
+		if files[p], err = common.file(value, item.Mode, item.User); err != nil {
+			return nil, fmt.Errorf("%s: key %q: %w", what, item.Key, err)
 		}
-		files[p] = newFile(value, own)
 	}
 	return files, nil
 }
 
-func fileMode(mode *int32, def fs.FileMode) (fs.FileMode, error) {
-	if mode == nil {
-		return def, nil
-	}
-	if *mode < 0 || *mode > 0o777 {
-		return 0, fmt.Errorf("%d must be a number between 0 and 0777 (octal), both inclusive", *mode)
-	}
-	return fs.FileMode(*mode), nil
-}
-
 // fromDownwardAPI knows the fields that a volume may have. Addresses and the node's
 // name are not among them: they may be known only after the volume is needed.
-func (v *Volumes) fromDownwardAPI(pod *corev1.Pod, items []corev1.DownwardAPIVolumeFile, mode *int32) (payload, error) {
-	common, err := fileMode(mode, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("defaultMode: %w", err)
+func (v *Volumes) fromDownwardAPI(pod *corev1.Pod, items []corev1.DownwardAPIVolumeFile, common rights) (payload, error) {
+	if err := common.check(); err != nil {
+		return nil, err
 	}
 	files := make(payload, len(items))
 	for _, item := range items {
@@ -214,15 +201,13 @@ func (v *Volumes) fromDownwardAPI(pod *corev1.Pod, items []corev1.DownwardAPIVol
 		if err != nil {
 			return nil, fmt.Errorf("downward API: %w", err)
 		}
-		own, err := fileMode(item.Mode, common)
-		if err != nil {
-			return nil, fmt.Errorf("downward API file %s: mode: %w", p, err)
-		}
 		value, err := v.field(pod, &item)
 		if err != nil {
 			return nil, fmt.Errorf("downward API file %s: %w", p, err)
 		}
-		files[p] = newFile([]byte(value), own)
+		if files[p], err = common.file([]byte(value), item.Mode, item.User); err != nil {
+			return nil, fmt.Errorf("downward API file %s: %w", p, err)
+		}
 	}
 	return files, nil
 }

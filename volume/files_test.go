@@ -184,6 +184,7 @@ func TestFilesOfAVolume(t *testing.T) {
 		{"a path upwards", config(func(s *corev1.ConfigMapVolumeSource) { s.Items = items(corev1.KeyToPath{Key: "a", Path: "../x"}) }), nil, "must not contain '..'", nil},
 		{"a key with the writer's names", config(func(s *corev1.ConfigMapVolumeSource) { s.Name = "bad" }), nil, "must not start with '..'", nil},
 		{"a mode that is none", config(func(s *corev1.ConfigMapVolumeSource) { s.DefaultMode = ptr[int32](0o1000) }), nil, "defaultMode: 512 must be a number between 0 and 0777", nil},
+		{"a user that is none", config(func(s *corev1.ConfigMapVolumeSource) { s.DefaultUser = ptr[int64](-1) }), nil, "defaultUser: -1 must be between 0 and", nil},
 		{"an item's mode that is none", config(func(s *corev1.ConfigMapVolumeSource) {
 			s.Items = items(corev1.KeyToPath{Key: "a", Path: "a", Mode: ptr[int32](-1)})
 		}), nil, "mode: -1 must be", nil},

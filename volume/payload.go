@@ -1,10 +1,12 @@
 package volume
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -23,6 +25,58 @@ type file struct {
 // newFile is owned by whoever the agent is, which is root on a node.
 func newFile(data []byte, mode fs.FileMode) file {
 	return file{data: data, mode: mode, uid: -1, gid: -1}
+}
+
+// rights are what a volume says of its files in common.
+type rights struct {
+	mode *int32
+	user *int64
+}
+
+// check is apart from [rights.file] since these are wrong in a volume without files,
+// too.
+func (r rights) check() error {
+	if _, err := fileMode(r.mode); err != nil {
+		return fmt.Errorf("defaultMode: %w", err)
+	}
+	if _, err := fileOwner(r.user); err != nil {
+		return fmt.Errorf("defaultUser: %w", err)
+	}
+	return nil
+}
+
+// file has the mode and the owner of its own item, or else those in common, or else
+// 0644 and the agent's user.
+func (r rights) file(data []byte, mode *int32, user *int64) (file, error) {
+	own, err := fileMode(cmp.Or(mode, r.mode))
+	if err != nil {
+		return file{}, fmt.Errorf("mode: %w", err)
+	}
+	f := newFile(data, own)
+	if f.uid, err = fileOwner(cmp.Or(user, r.user)); err != nil {
+		return file{}, fmt.Errorf("user: %w", err)
+	}
+	return f, nil
+}
+
+func fileMode(mode *int32) (fs.FileMode, error) {
+	if mode == nil {
+		return 0o644, nil
+	}
+	if *mode < 0 || *mode > 0o777 {
+		return 0, fmt.Errorf("%d must be a number between 0 and 0777 (octal), both inclusive", *mode)
+	}
+	return fs.FileMode(*mode), nil
+}
+
+func fileOwner(user *int64) (uid int, err error) {
+	if user == nil {
+		return -1, nil
+	}
+	if *user < 0 || *user > math.MaxInt32 {
+		return 0, fmt.Errorf("%d must be between 0 and %d, inclusive", *user, math.MaxInt32)
+	}
+	return int(*user), nil
 }
 
 // The longest path of a file in a volume, and the longest name in it, in bytes.

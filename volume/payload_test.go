@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"fmt"
 	"io/fs"
 	"path"
 	"strings"
@@ -81,6 +82,40 @@ func TestForGroup(t *testing.T) {
 	for name, want := range map[string]fs.FileMode{"a": 0o640, "b": 0o644, "c": 0o440} {
 		if f := p[name]; f.mode != want || f.gid != 77 {
 			t.Errorf("%s: mode %o, group %d; want %o, 77", name, f.mode, f.gid, want)
+		}
+	}
+}
+
+func TestRights(t *testing.T) {
+	const none = -1
+	n := func(i int64) *int64 { return &i }
+	m := func(i int32) *int32 { return &i }
+	cases := []struct {
+		name    string
+		common  rights
+		mode    *int32
+		user    *int64
+		want    string
+		problem string
+	}{
+		{"nothing is said", rights{}, nil, nil, "0644 -1", ""},
+		{"in common", rights{m(0o400), n(1000)}, nil, nil, "0400 1000", ""},
+		{"the item counts", rights{m(0o400), n(1000)}, m(0o600), n(0), "0600 0", ""},
+		{"the item's mode and the common owner", rights{nil, n(7)}, m(0), nil, "0000 7", ""},
+		{"a mode with special bits", rights{}, m(0o1777), nil, "", "mode: 1023 must be"},
+		{"a user below none", rights{nil, n(none)}, nil, nil, "", "user: -1 must be"},
+		{"a user that the kernel does not have", rights{}, nil, n(1 << 31), "", "user: 2147483648 must be"},
+	}
+	for _, c := range cases {
+		f, err := c.common.file([]byte("x"), c.mode, c.user)
+		if c.problem != "" {
+			if err == nil || !strings.Contains(err.Error(), c.problem) {
+				t.Errorf("%s: error %v, want %q", c.name, err, c.problem)
+			}
+			continue
+		}
+		if got := fmt.Sprintf("%04o %d", f.mode, f.uid); err != nil || got != c.want || f.gid != -1 {
+			t.Errorf("%s: %s, group %d, %v, want %s", c.name, got, f.gid, err, c.want)
 		}
 	}
 }

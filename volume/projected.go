@@ -11,14 +11,15 @@ import (
 // the same name, the later one counts; a path that two lists of items spell out is
 // a mistake, as in the API server's validation.
 func (v *Volumes) fromProjected(ctx context.Context, pod *corev1.Pod, src *corev1.ProjectedVolumeSource) (payload, error) {
-	if _, err := fileMode(src.DefaultMode, 0); err != nil {
-		return nil, fmt.Errorf("defaultMode: %w", err)
+	common := rights{src.DefaultMode, src.DefaultUser}
+	if err := common.check(); err != nil {
+		return nil, err
 	}
 	all := payload{}
 	spelled := map[string]bool{}
 	for i := range src.Sources {
 		one := &src.Sources[i]
-		files, err := v.fromProjection(ctx, pod, one, src.DefaultMode)
+		files, err := v.fromProjection(ctx, pod, one, common)
 		if err != nil {
 			return nil, fmt.Errorf("projected source %d: %w", i+1, err)
 		}
@@ -35,16 +36,16 @@ func (v *Volumes) fromProjected(ctx context.Context, pod *corev1.Pod, src *corev
 	return all, nil
 }
 
-func (v *Volumes) fromProjection(ctx context.Context, pod *corev1.Pod, one *corev1.VolumeProjection, mode *int32) (payload, error) {
+func (v *Volumes) fromProjection(ctx context.Context, pod *corev1.Pod, one *corev1.VolumeProjection, common rights) (payload, error) {
 	switch {
 	case one.ConfigMap != nil:
 		s := one.ConfigMap
-		return v.fromConfigMap(ctx, pod, s.Name, s.Items, mode, s.Optional)
+		return v.fromConfigMap(ctx, pod, s.Name, s.Items, common, s.Optional)
 	case one.Secret != nil:
 		s := one.Secret
-		return v.fromSecret(ctx, pod, s.Name, s.Items, mode, s.Optional)
+		return v.fromSecret(ctx, pod, s.Name, s.Items, common, s.Optional)
 	case one.DownwardAPI != nil:
-		return v.fromDownwardAPI(pod, one.DownwardAPI.Items, mode)
+		return v.fromDownwardAPI(pod, one.DownwardAPI.Items, common)
 	case one.ServiceAccountToken != nil:
 		return nil, fmt.Errorf("serviceAccountToken: %w: it needs an API server, which makes tokens", ErrUnsupported)
 	case one.ClusterTrustBundle != nil:
