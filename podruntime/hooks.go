@@ -98,7 +98,7 @@ func (r *Runtime) preStop(ctx context.Context, pod *corev1.Pod, c observed.Conta
 		"container", c.Name, "containerID", string(c.ID), "err", err.Error())
 	switch {
 	case ctx.Err() != nil: // who ended it knows
-	case limited.Err() != nil:
+	case limited.Err() != nil, errors.Is(err, context.DeadlineExceeded): // the runtime's watch may be ahead
 		r.event(pod, c.Name, corev1.EventTypeWarning, "FailedPreStopHook",
 			fmt.Sprintf("PreStopHook failed: it had not ended after the grace period of %v", grace))
 	default:

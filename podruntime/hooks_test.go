@@ -222,6 +222,19 @@ func TestPreStop(t *testing.T) {
 		n.wantCalls("StopContainer a 9", "StopPodSandbox")
 		n.wantEvents("a Normal Killing: Stopping container a", "a Warning FailedPreStopHook: PreStopHook failed")
 	})
+	t.Run("that the runtime ends just in time has not ended either", func(t *testing.T) {
+		n, p := newNode(t), with(hooked(pod("Always", "a"), "a"), 9)
+		n.must(p)
+		n.takeEvents()
+		n.hook = func(context.Context, lifecycle.Call) (string, error) {
+			return "", criclient.Wrap("run", status.Error(codes.DeadlineExceeded, "timeout 9s exceeded"))
+		}
+		if err := n.r.StopPod(t.Context(), p, n.see(p), nil); err != nil {
+			t.Fatal(err)
+		}
+		n.wantEvents("a Normal Killing: Stopping container a",
+			"a Warning FailedPreStopHook: PreStopHook failed: it had not ended after the grace period of 9s")
+	})
 	t.Run("runs for a restart, too, and not for a container that has ended", func(t *testing.T) {
 		n, p := newNode(t), with(hooked(pod("Always", "a", "b"), "a", "b"), 9)
 		n.must(p)
