@@ -11,6 +11,7 @@ import (
 
 func TestStepsReturnTheirStatus(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "made", "file")
+	taken := filepath.Join(t.TempDir(), "taken")
 	for name, c := range map[string]struct {
 		args string
 		want int
@@ -28,6 +29,9 @@ func TestStepsReturnTheirStatus(t *testing.T) {
 		"first is over after N runs":            {"first 0 " + file + ".n 7 print over", 0},
 		"eat bounds what it eats":               {"eat 100000", usage},
 		"eat goes on":                           {"eat 1 print full", 0},
+		"link makes a link and goes on":         {"link anything " + t.TempDir() + "/l print more", 0},
+		"link does not replace":                 {"seq link a " + taken + " , link b " + taken, 1},
+		"mount needs a directory":               {"mount", usage},
 		"append needs a line":                   {"append " + file, usage},
 		"seq runs all steps while they succeed": {"seq append " + file + " second , cat " + file, 0},
 		"seq stops at the first that does not":  {"seq cat " + file + ".no , append " + file + " never", 1},

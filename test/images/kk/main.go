@@ -7,6 +7,8 @@
 //	kk serve [--status CODE] [ADDR]
 //	kk append FILE LINE [STEP]
 //	kk write FILE TEXT [STEP]
+//	kk link TARGET NAME [STEP]
+//	kk mount DIR [STEP]
 //	kk cat FILE...
 //	kk env [NAME...]
 //	kk look [PATH...]
@@ -41,6 +43,8 @@ func steps() map[string]step {
 		"serve":  serve,
 		"append": appendLine,
 		"write":  writeFile,
+		"link":   link,
+		"mount":  mountMemory,
 		"cat":    cat,
 		"env":    env,
 		"crash":  crash,

@@ -166,6 +166,21 @@ func writeFile(args []string) int {
 	return 0
 }
 
+// link makes a symlink, then runs the step that follows.
+func link(args []string) int {
+	if len(args) < 2 {
+		return complain(errors.New("link: needs a target and a name"))
+	}
+	if err := os.Symlink(args[0], args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "kk: link:", err)
+		return 1
+	}
+	if rest := args[2:]; len(rest) > 0 {
+		return run(rest)
+	}
+	return 0
+}
+
 func cat(args []string) int {
 	for _, name := range args {
 		data, err := os.ReadFile(name)
