@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/allocation"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/metrics"
 	"github.com/kubeletkit/kubeletkit/observed"
@@ -62,6 +63,11 @@ func everything(m *metrics.Metrics) {
 	volumes := m.Volumes()
 	volumes.SetUp("kubernetes.io/secret", time.Millisecond, nil)
 	volumes.TornDown(time.Millisecond, errors.New("no"))
+	resizes := m.Allocations(func() (map[allocation.Outcome]int, int) { return map[allocation.Outcome]int{allocation.Deferred: 2}, 1 })
+	resizes.Requested(nil, "cpu", "limits", "increase")
+	resizes.Decided(allocation.Decision{Outcome: allocation.Infeasible, Reason: "swap_limitation"})
+	resizes.Decided(allocation.Decision{Outcome: allocation.Accepted, WasDeferred: true, Waited: time.Second})
+	resizes.Ended(nil, time.Second, nil)
 	rejected, orphaned, restarted := m.Node()
 	rejected("OutOfpods")
 	orphaned()
@@ -93,6 +99,16 @@ kubelet_memory_qos_node_memory_low_bytes 2
 # HELP kubelet_node_name The node's name. The count is always 1.
 # TYPE kubelet_node_name gauge
 kubelet_node_name{node="node-1"} 1
+# HELP kubelet_pod_in_progress_resizes Resizes that were granted and are not in force.
+# TYPE kubelet_pod_in_progress_resizes gauge
+kubelet_pod_in_progress_resizes 1
+# HELP kubelet_pod_infeasible_resizes_total Resizes that this node can never grant.
+# TYPE kubelet_pod_infeasible_resizes_total counter
+kubelet_pod_infeasible_resizes_total{reason_detail="swap_limitation"} 1
+# HELP kubelet_pod_pending_resizes Resizes that wait, by the last answer.
+# TYPE kubelet_pod_pending_resizes gauge
+kubelet_pod_pending_resizes{reason="deferred"} 2
+kubelet_pod_pending_resizes{reason="infeasible"} 0
 # HELP kubelet_running_containers Containers by state.
 # TYPE kubelet_running_containers gauge
 kubelet_running_containers{container_state="running"} 3
@@ -123,7 +139,7 @@ kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unkno
 `
 	err := testutil.GatherAndCompare(m.Registry(), strings.NewReader(want),
 		"kubelet_active_pods", "kubelet_admission_rejections_total", "kubelet_credential_provider_plugin_errors_total",
-		"kubelet_image_volume_mounted_errors_total", "kubelet_image_volume_requested_total", "kubelet_memory_qos_node_memory_low_bytes", "kubelet_node_name", "kubelet_running_containers",
+		"kubelet_image_volume_mounted_errors_total", "kubelet_image_volume_requested_total", "kubelet_memory_qos_node_memory_low_bytes", "kubelet_node_name", "kubelet_pod_in_progress_resizes", "kubelet_pod_infeasible_resizes_total", "kubelet_pod_pending_resizes", "kubelet_running_containers",
 		"kubelet_runtime_operations_errors_total", "kubelet_runtime_operations_total", "kubelet_started_containers_errors_total",
 		"kubelet_terminated_containers_total", "kubelet_working_pods")
 	if err != nil {
@@ -140,7 +156,8 @@ func TestNothingIsServedThatTheLinterComplainsAboutBeyondTheKubeletsOwnNames(t *
 	}
 	for _, p := range problems {
 		// The kubelet's names are older than the rules.
-		if strings.HasPrefix(p.Metric, "kubelet_pleg_discard_events") || strings.HasPrefix(p.Metric, "kubelet_evented_pleg_connection_") {
+		if strings.HasPrefix(p.Metric, "kubelet_pleg_discard_events") || strings.HasPrefix(p.Metric, "kubelet_evented_pleg_connection_") ||
+			p.Metric == "kubelet_pod_resize_duration_milliseconds" {
 			continue
 		}
 		t.Errorf("%s: %s", p.Metric, p.Text)

@@ -30,8 +30,9 @@ func (s *Syncer) converge(ctx context.Context, pod *corev1.Pod, seen observed.Po
 			return err
 		}
 	}
-	if len(plan.Start) == 0 {
-		return nil
+	resizeErr := s.resize(ctx, pod, seen, plan)
+	if len(plan.Start) == 0 || ctx.Err() != nil {
+		return resizeErr
 	}
 	result := s.cfg.Runtime.Converge(ctx, pod, seen, plan, sandbox, func(start podruntime.Start) (podruntime.ContainerSpec, error) {
 		return s.containerSpec(ctx, pod, start, sandbox, ground)
@@ -40,10 +41,10 @@ func (s *Syncer) converge(ctx context.Context, pod *corev1.Pod, seen observed.Po
 		// Nothing changes in the runtime when a start fails, so no event will
 		// come that would carry the reason out.
 		if _, err := s.report(pod, s.input(pod, seen, false, time.Now())); err != nil {
-			return errors.Join(result.Err(), err)
+			return errors.Join(resizeErr, result.Err(), err)
 		}
 	}
-	return result.Err()
+	return errors.Join(resizeErr, result.Err())
 }
 
 // ground is what a pod stands on before its containers start.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -39,17 +40,24 @@ func (s *Syncer) makeDirs(pod *corev1.Pod) error {
 	return nil
 }
 
-// Dirs returns the UIDs of all pods that have a directory, wanted or not. It is
+// Dirs returns the UIDs of all pods that have a directory or a cgroup, wanted or
+// not; one may come twice. It is
 // how pods are found that were removed while no agent ran.
 func (s *Syncer) Dirs() ([]observed.UID, error) {
+	var uids []observed.UID
+	if s.cfg.Cgroups != nil {
+		var err error
+		if uids, err = s.cfg.Cgroups.All(); err != nil {
+			return nil, err
+		}
+	}
 	entries, err := os.ReadDir(filepath.Join(s.cfg.RootDir, "pods"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return uids, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list pod directories: %w", err)
 	}
-	var uids []observed.UID
 	for _, e := range entries {
 		if e.IsDir() {
 			uids = append(uids, observed.UID(e.Name()))
@@ -71,6 +79,11 @@ func (s *Syncer) Forget(ctx context.Context, uid observed.UID) error {
 	}
 	if err := s.giveBack(ctx, uid); err != nil {
 		return fmt.Errorf("forget pod %s: %w", uid, err)
+	}
+	if s.cfg.Allocations != nil {
+		if err := s.cfg.Allocations.Forget(uid, time.Now()); err != nil {
+			return err
+		}
 	}
 	s.cfg.Runtime.ForgetPod(uid)
 	s.mu.Lock()

@@ -25,6 +25,7 @@ type Runtime interface {
 	EnsureSandbox(ctx context.Context, pod *corev1.Pod, seen observed.Pod, plan podruntime.Plan, spec podruntime.SandboxSpec) (podruntime.Sandbox, error)
 	Converge(ctx context.Context, pod *corev1.Pod, seen observed.Pod, plan podruntime.Plan, sandbox podruntime.Sandbox, spec func(podruntime.Start) (podruntime.ContainerSpec, error)) podruntime.Result
 	StopPod(ctx context.Context, pod *corev1.Pod, seen observed.Pod, grace *int64) error
+	Resize(ctx context.Context, pod *corev1.Pod, seen observed.Pod, plan podruntime.Plan, cgroup podruntime.PodCgroup) ([]podruntime.Actuated, error)
 	ForgetPod(uid observed.UID)
 }
 
@@ -62,6 +63,19 @@ type Cgroups interface {
 	// Remove ends what still runs in the pod's cgroup.
 	Remove(ctx context.Context, uid observed.UID) error
 	All() ([]observed.UID, error)
+	// Pod is the cgroup of one pod, for a resize.
+	Pod(pod *corev1.Pod) podruntime.PodCgroup
+}
+
+// Allocations remember what containers were given, over restarts of the agent.
+// The allocation room satisfies it.
+type Allocations interface {
+	Actuated(uid observed.UID, container string) (corev1.ResourceRequirements, bool)
+	SetActuated(uid observed.UID, container string, given corev1.ResourceRequirements) error
+	// Progress is told the end of each pass over a pod.
+	Progress(pod *corev1.Pod, seen observed.Pod, resizeErr error, now time.Time)
+	Conditions(uid observed.UID) []corev1.PodCondition
+	Forget(uid observed.UID, now time.Time) error
 }
 
 // UserNamespaces gives pods users of their own. The userns room satisfies it.
@@ -82,6 +96,9 @@ type Config struct {
 	Cgroups Cgroups
 	// UserNamespaces is optional: without it a pod that wants one gets an error.
 	UserNamespaces UserNamespaces
+	// Allocations is optional: without it nothing is ever resized. With it pods
+	// have to come with the resources that they were granted.
+	Allocations Allocations
 	// Objects and Services are what environments are made from; see [podenv.Inputs].
 	Objects  podenv.Objects
 	Services podenv.Services
@@ -192,7 +209,7 @@ func (s *Syncer) SyncPod(ctx context.Context, pod *corev1.Pod, seen observed.Pod
 		s.cfg.SyncAt(uid, at)
 	}
 
-	plan := podruntime.ComputePodActions(pod, seen, podruntime.Inputs{})
+	plan := podruntime.ComputePodActions(reported(pod, st), seen, podruntime.Inputs{Actuated: s.actuated(uid)})
 	if plan.Done && pod.DeletionTimestamp == nil {
 		// Not all containers have an end that says how the pod went, but what did
 		// not run will not: policy Never allows no second sandbox.
@@ -206,10 +223,32 @@ func (s *Syncer) SyncPod(ctx context.Context, pod *corev1.Pod, seen observed.Pod
 			return false, &notYetError{fmt.Errorf("network is not ready: %w", err), now.Add(networkRetry)}
 		}
 	}
-	if plan.KillPod || plan.CreateSandbox || len(plan.Kill)+len(plan.Start) > 0 {
+	if plan.KillPod || plan.CreateSandbox || plan.ResizePod || len(plan.Kill)+len(plan.Start)+len(plan.Reset) > 0 {
 		s.cfg.Hooks.Planned(pod, plan)
 	}
-	return false, s.converge(ctx, pod, seen, plan, now)
+	err = s.converge(ctx, pod, seen, plan, now)
+	if len(plan.Reset) > 0 && err == nil {
+		s.cfg.SyncAt(uid, time.Now()) // all is removed, and starts again
+	}
+	return false, err
+}
+
+// reported is the pod with what was just reported of it: a restart of all its
+// containers is a condition that the plan goes by.
+func reported(pod *corev1.Pod, st corev1.PodStatus) *corev1.Pod {
+	shown := *pod
+	shown.Status = st
+	return &shown
+}
+
+// actuated is nil where nothing is resized.
+func (s *Syncer) actuated(uid observed.UID) func(string) (corev1.ResourceRequirements, bool) {
+	if s.cfg.Allocations == nil {
+		return nil
+	}
+	return func(container string) (corev1.ResourceRequirements, bool) {
+		return s.cfg.Allocations.Actuated(uid, container)
+	}
 }
 
 // The words of a pod that can't go on because its sandbox has ended.
@@ -284,6 +323,9 @@ func (s *Syncer) input(pod *corev1.Pod, seen observed.Pod, terminal bool, now ti
 		Now:         now,
 		RuntimeName: s.cfg.RuntimeName(),
 		HostIPs:     s.cfg.HostIPs,
+	}
+	if s.cfg.Allocations != nil {
+		s.addResources(pod, &in)
 	}
 	if exceeded, _ := status.DeadlineExceeded(pod, in.Last, now); exceeded {
 		in.Verdict = &status.Failure{Reason: status.ReasonDeadlineExceeded, Message: status.MessageDeadlineExceeded}

@@ -114,6 +114,11 @@ func (s *Syncer) containerSpec(ctx context.Context, pod *corev1.Pod, start podru
 		}
 		spec.Mounts = append(spec.Mounts, podruntime.Mount{ContainerPath: c.TerminationMessagePath, HostPath: file, SELinuxRelabel: true})
 	}
+	if s.cfg.Allocations != nil {
+		if err := s.cfg.Allocations.SetActuated(observed.UID(pod.UID), c.Name, c.Resources); err != nil {
+			return spec, err
+		}
+	}
 	return spec, nil
 }
 

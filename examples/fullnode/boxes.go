@@ -9,10 +9,12 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/cgroup"
 	"github.com/kubeletkit/kubeletkit/criclient"
 	"github.com/kubeletkit/kubeletkit/observed"
+	"github.com/kubeletkit/kubeletkit/podruntime"
 )
 
 // boxes are the pods' cgroups. They are opened at first use and not at start,
@@ -128,4 +130,58 @@ func (b *boxes) Run(ctx context.Context) error {
 			b.log.Error(err, "the cgroups of the QoS classes do not have the weight of their pods")
 		}
 	}
+}
+
+// Pod is the cgroup of one pod, for a resize.
+func (b *boxes) Pod(pod *corev1.Pod) podruntime.PodCgroup { return podBox{b, pod} }
+
+// podBox shows a pod's cgroup in the words of podruntime.
+type podBox struct {
+	boxes *boxes
+	pod   *corev1.Pod
+}
+
+func (p podBox) Usage(ctx context.Context) (int64, error) {
+	tree, err := p.boxes.open(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return tree.Usage(observed.UID(p.pod.UID))
+}
+
+func (p podBox) Limits(ctx context.Context) (now, want podruntime.PodLimits, err error) {
+	tree, err := p.boxes.open(ctx)
+	if err != nil {
+		return now, want, err
+	}
+	in, err := tree.Read(observed.UID(p.pod.UID))
+	if err != nil {
+		return now, want, err
+	}
+	return podLimits(in), podLimits(cgroup.Limits(p.pod, p.boxes.config)), nil
+}
+
+// podLimits has zero for no limit.
+func podLimits(r cgroup.Resources) podruntime.PodLimits {
+	limit := func(n *int64) int64 { return max(ptr.Deref(n, 0), 0) }
+	return podruntime.PodLimits{Memory: limit(r.Memory), CPUShares: limit(r.CPUShares), CPUQuota: limit(r.CPUQuota)}
+}
+
+func (p podBox) Set(ctx context.Context, l podruntime.PodLimits) error {
+	tree, err := p.boxes.open(ctx)
+	if err != nil {
+		return err
+	}
+	var r cgroup.Resources
+	if l.Memory != 0 {
+		r.Memory = &l.Memory
+	}
+	if l.CPUShares != 0 {
+		r.CPUShares = &l.CPUShares
+	}
+	if l.CPUQuota != 0 {
+		r.CPUQuota, r.CPUPeriod = &l.CPUQuota, ptr.To(p.boxes.config.CPUCFSPeriod.Microseconds())
+	}
+	defer p.boxes.changed()
+	return tree.Update(ctx, p.pod, r)
 }

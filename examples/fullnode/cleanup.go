@@ -20,6 +20,9 @@ import (
 func (h *handler) HandlePodCleanups(context.Context) error {
 	h.introduceHeld()
 	h.introduceAll(h.refused())
+	if now := time.Now(); now.After(h.nextAnswer) {
+		h.answerResizes(now)
+	}
 	if !h.heard() || !h.sweeper.looked() {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/admission"
+	"github.com/kubeletkit/kubeletkit/allocation"
 	"github.com/kubeletkit/kubeletkit/cgroup"
 	"github.com/kubeletkit/kubeletkit/keyring"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
@@ -64,6 +65,12 @@ func (b *builder) equipment() error {
 		if call.Pod != nil && call.Container != nil {
 			b.event(call.Pod, call.Container.Name, eventType, reason, message)
 		}
+	}
+	b.alloc, err = allocation.New(allocation.Config{
+		Dir: b.o.rootDir, LimitedSwap: c.MemorySwap.SwapBehavior == swapLimited, Log: b.logFor("allocation"), Hooks: b.allocationHooks(),
+	})
+	if err != nil {
+		return err
 	}
 	if b.sysctls, err = admission.Sysctls(c.AllowedUnsafeSysctls, b.machine.kernel); err != nil {
 		return fmt.Errorf("allowedUnsafeSysctls: %w", err)
@@ -169,4 +176,10 @@ func (b *builder) objectsChanged(keys []podsource.ObjectKey) {
 // nodeObject is what is known of the node without an API server.
 func (b *builder) nodeObject() *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: b.o.nodeName, Labels: b.o.labels}}
+}
+
+func (b *builder) allocationHooks() allocation.Hooks {
+	hooks := b.metrics.Allocations(func() (map[allocation.Outcome]int, int) { return b.alloc.Counts() })
+	hooks.Event = func(pod *corev1.Pod, eventType, reason, message string) { b.event(pod, "", eventType, reason, message) }
+	return hooks
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/admission"
+	"github.com/kubeletkit/kubeletkit/allocation"
 	"github.com/kubeletkit/kubeletkit/containergc"
 	"github.com/kubeletkit/kubeletkit/observed"
 	"github.com/kubeletkit/kubeletkit/pleg"
@@ -31,6 +32,8 @@ type handler struct {
 	pleg     *pleg.Generator
 	gc       *containergc.Collector
 	admit    admission.Chain
+	// alloc knows what pods were granted. Workers get pods with that.
+	alloc *allocation.Allocations
 	// heard reports whether every source has been heard.
 	heard func() bool
 	// unreadable reports whether some manifest can't be read now.
@@ -53,6 +56,8 @@ type handler struct {
 	// The rest is the loop's goroutine's only. ended are predecessors that were
 	// told to end, held are desired pods that wait for something of before.
 	ended, held map[observed.UID]bool
+	// nextAnswer is when resizes that wait are asked about again.
+	nextAnswer time.Time
 }
 
 type handlerHooks struct {
@@ -101,7 +106,7 @@ func (h *handler) introduce(pod *corev1.Pod, now time.Time) {
 		h.workers.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod, Start: now})
 		return
 	}
-	decision := h.admit.Admit(admission.Attributes{Pod: pod, Others: h.active(pod)})
+	decision := h.admit.Admit(admission.Attributes{Pod: h.alloc.Apply(pod), Others: h.active(pod)})
 	if !decision.OK {
 		h.refuse(pod, decision)
 		return
@@ -113,7 +118,8 @@ func (h *handler) introduce(pod *corev1.Pod, now time.Time) {
 			h.log.Error(err, "status of an earlier refusal stays", "pod", podName(pod), "podUID", uid)
 		}
 	}
-	h.workers.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: pod, Start: now})
+	h.allocate(pod, now)
+	h.workers.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: h.alloc.Apply(pod), Start: now})
 }
 
 // predecessorRuns reports whether an earlier version of a static pod still runs:
@@ -210,6 +216,9 @@ func (h *handler) active(asked *corev1.Pod) []*corev1.Pod {
 		}
 	}
 	h.mu.Unlock()
+	for i, pod := range pods {
+		pods[i] = h.alloc.Apply(pod)
+	}
 	return slices.DeleteFunc(pods, func(pod *corev1.Pod) bool {
 		state, known := h.workers.State(observed.UID(pod.UID))
 		return asked != nil && pod.UID == asked.UID || !known || !state.Phase.MayHaveRunning()
@@ -246,13 +255,18 @@ func (h *handler) isRefused(uid observed.UID) bool {
 // HandlePodUpdates passes on changes of pods that are already here.
 func (h *handler) HandlePodUpdates(_ context.Context, pods []*corev1.Pod) {
 	now := time.Now()
+	resizes := false
 	for _, pod := range pods {
 		h.store.Update(pod)
 		if uid := observed.UID(pod.UID); h.isRefused(uid) || h.held[uid] {
 			h.introduce(pod, now)
 			continue
 		}
-		h.workers.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: pod, Start: now})
+		resizes = h.allocate(pod, now) || resizes
+		h.workers.UpdatePod(podworkers.Update{Type: podworkers.Change, Pod: h.alloc.Apply(pod), Start: now})
+	}
+	if resizes {
+		h.answerResizes(now)
 	}
 }
 
@@ -272,7 +286,7 @@ func (h *handler) HandlePodRemoves(_ context.Context, pods []*corev1.Pod) {
 		h.mu.Unlock()
 		delete(h.held, uid)
 		h.sweeper.unwipe(uid)
-		h.workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: pod, Kill: &podworkers.KillOptions{}, Start: time.Now()})
+		h.workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: h.alloc.Apply(pod), Kill: &podworkers.KillOptions{}, Start: time.Now()})
 	}
 }
 
@@ -287,10 +301,16 @@ func (h *handler) HandlePodReconcile(_ context.Context, pods []*corev1.Pod) {
 // a life is over, or cleared away, and what was held back for that may begin.
 func (h *handler) HandlePodSyncs(_ context.Context, uids []observed.UID) {
 	now := time.Now()
+	freed := false
 	for _, uid := range uids {
 		if pod, ok := h.store.ByUID(types.UID(uid)); ok && !h.isRefused(uid) && !h.held[uid] {
-			h.workers.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: pod, Start: now})
+			h.workers.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: h.alloc.Apply(pod), Start: now})
+			continue
 		}
+		freed = true
+	}
+	if freed { // somebody's end made room
+		h.answerResizes(now)
 	}
 	h.introduceHeld()
 }

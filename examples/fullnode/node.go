@@ -19,6 +19,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis"
 
 	"github.com/kubeletkit/kubeletkit/admission"
+	"github.com/kubeletkit/kubeletkit/allocation"
 	"github.com/kubeletkit/kubeletkit/containergc"
 	"github.com/kubeletkit/kubeletkit/criclient"
 	"github.com/kubeletkit/kubeletkit/floors"
@@ -53,6 +54,7 @@ var (
 	_ podsync.Names             = (*podnet.Net)(nil)
 	_ podsync.Cgroups           = (*boxes)(nil)
 	_ podsync.UserNamespaces    = (*userns.Allocator)(nil)
+	_ podsync.Allocations       = (*allocation.Allocations)(nil)
 	_ podenv.Objects            = (*podsource.Objects)(nil)
 	_ volume.Objects            = (*podsource.Objects)(nil)
 	_ keyring.Secrets           = (*podsource.Objects)(nil)
@@ -135,6 +137,7 @@ type builder struct {
 	keyring   *keyring.Keyring
 	lifecycle *lifecycle.Runner
 	sysctls   admission.Admitter
+	alloc     *allocation.Allocations
 }
 
 func (b *builder) logFor(room string) logr.Logger { return b.log.WithName(room) }
@@ -264,7 +267,7 @@ func (b *builder) statusHooks() status.Hooks {
 func (b *builder) work() error {
 	var err error
 	cfg := podsync.Config{
-		Names: b.names, Objects: b.objects, Allocatable: b.machine.capacity, Handler: b.watch.Handler,
+		Allocations: b.alloc, Names: b.names, Objects: b.objects, Allocatable: b.machine.capacity, Handler: b.watch.Handler,
 		Runtime: b.runtime, Volumes: b.volumes, Statuses: b.statuses, RootDir: b.o.rootDir, HostIPs: b.o.nodeIPs,
 		RuntimeName: b.watch.Name, NetworkReady: b.watch.NetworkReady,
 		SyncAt: func(uid observed.UID, at time.Time) { b.workers.SyncAt(uid, at) },
@@ -312,6 +315,7 @@ func (b *builder) hall() error {
 	rejected, orphaned, restarted := b.metrics.Node()
 	desired := b.metrics.Desired()
 	b.handler = &handler{
+		alloc: b.alloc, nextAnswer: time.Now().Add(allocation.FirstRetry),
 		store: b.store, statuses: b.statuses, workers: b.workers, pleg: b.pleg, gc: b.gc,
 		heard: b.mux.AllSeen, running: b.observer.running, unreadable: b.unreadable, event: b.event, log: b.logFor("handler"),
 		admit: admission.Chain{
