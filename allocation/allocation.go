@@ -122,7 +122,7 @@ func (a *Allocations) set(pod *corev1.Pod, now time.Time, waits *bool, err *erro
 	allocated := a.mu.allocated[uid]
 	z, known := a.mu.resizes[uid]
 	if !known {
-		z = a.recall(pod, now)
+		z = recall(pod)
 		a.mu.resizes[uid] = z
 	}
 	asked := !known || !same(pod, z.desired)

@@ -399,8 +399,11 @@ func TestARestartChangesNothing(t *testing.T) {
 	n.wantRuns(under, "2/2 1Gi/1Gi")
 	n.wantConditions("waits", "Pending True 2 Deferred full")
 	n.wantConditions("under", "InProgress True 2")
-	n.wantConditions("lost", "InProgress True 2")
 	n.wantConditions("idle")
+	n.Progress(lost, observed.Pod{}, nil, at(100)) // it does not run, so nothing is under way
+	n.wantConditions("lost")
+	n.Progress(lost, runs("c0"), nil, at(100))
+	n.wantConditions("lost", "InProgress True 2")
 	n.evaluate(101, later("full")) // no event: that was told before
 	for _, line := range n.said {
 		if strings.Contains(line, "Warning") {

@@ -33,8 +33,16 @@ func (a *Allocations) progress(pod *corev1.Pod, seen observed.Pod, resizeErr err
 	defer a.mu.Unlock()
 	uid := observed.UID(pod.UID)
 	z := a.mu.resizes[uid]
-	if z == nil || z.progress == nil {
+	if z == nil {
 		return nil
+	}
+	done := inForce(pod, seen, a.mu.allocated[uid], a.mu.actuated[uid])
+	if z.progress == nil {
+		if done {
+			return nil
+		}
+		// It was granted by an agent that ended before it could say so.
+		z.progress = &progress{since: now, told: told{generation: pod.Generation}}
 	}
 	took, p := now.Sub(z.progress.since), z.progress
 	p.probed = now
@@ -52,7 +60,7 @@ func (a *Allocations) progress(pod *corev1.Pod, seen observed.Pod, resizeErr err
 				a.cfg.Hooks.Ended(pod, took, resizeErr)
 			}
 		}
-	case inForce(pod, seen, a.mu.allocated[uid], a.mu.actuated[uid]):
+	case done:
 		z.progress = nil
 		return func() {
 			a.event(pod, "ResizeCompleted", "Pod resize completed", "")
@@ -76,16 +84,6 @@ func inForce(pod *corev1.Pod, seen observed.Pod, allocated, actuated record) boo
 		}
 		granted, ok := allocated.Containers[c.Name]
 		if given := actuated.Containers[c.Name]; ok && !equal(granted, given) {
-			return false
-		}
-	}
-	return allocated.Pod == nil || actuated.Pod != nil && equal(*allocated.Pod, *actuated.Pod)
-}
-
-// matches reports whether everything that was granted was given.
-func matches(allocated, actuated record) bool {
-	for name, granted := range allocated.Containers {
-		if !equal(granted, actuated.Containers[name]) {
 			return false
 		}
 	}

@@ -83,10 +83,8 @@ func (z *resize) decision(o Outcome, answer Answer, now time.Time) Decision {
 	}
 }
 
-// recall takes up what was reported of a pod before this agent started. What is
-// recorded counts more: a condition without a difference has no meaning any more.
-func (a *Allocations) recall(pod *corev1.Pod, now time.Time) *resize {
-	uid := observed.UID(pod.UID)
+// recall takes up what was reported of a pod before this agent started.
+func recall(pod *corev1.Pod) *resize {
 	z := &resize{pod: pod, desired: of(pod)}
 	for _, c := range pod.Status.Conditions {
 		said := told{reason: c.Reason, message: c.Message, generation: c.ObservedGeneration}
@@ -97,9 +95,6 @@ func (a *Allocations) recall(pod *corev1.Pod, now time.Time) *resize {
 		case c.Type == corev1.PodResizeInProgress:
 			z.progress = &progress{since: c.LastTransitionTime.Time, told: said, probed: c.LastProbeTime.Time}
 		}
-	}
-	if z.progress == nil && !matches(a.mu.allocated[uid], a.mu.actuated[uid]) {
-		z.progress = &progress{since: now, probed: now, told: told{generation: pod.Generation}}
 	}
 	return z
 }

@@ -2,6 +2,7 @@ package podruntime
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -48,9 +49,8 @@ func (d *decision) resizeRestarts(c *corev1.Container) bool {
 	return false
 }
 
-// resizes plans for running containers that nobody stops. Whatever else changes
-// comes with the next start of its container, but the pod's cgroup has to make room
-// before. A sidecar that has to be restarted for it, and has not started yet, waits.
+// resizes plans for running containers that nobody stops. Others get what they were
+// granted when they start, but the pod's cgroup has to make room before. A sidecar that has to be restarted for it, and has not started yet, waits.
 func (d *decision) resizes() {
 	if d.in.Actuated == nil {
 		return
@@ -72,10 +72,13 @@ func (d *decision) resizes() {
 		if !change.CPU && !change.Memory {
 			continue
 		}
-		d.plan.ResizePod = true
 		change.Container, ok = d.seen.Container(c.Name)
 		if ok && change.Container.Sandbox == d.plan.SandboxID && change.Container.State == observed.Running && !killed[change.Container.ID] && !d.resizeRestarts(c) {
 			d.plan.Resize = append(d.plan.Resize, change)
+			d.plan.ResizePod = true
+		}
+		if slices.ContainsFunc(d.plan.Start, func(s Start) bool { return s.Name == c.Name }) {
+			d.plan.ResizePod = true
 		}
 	}
 	if r := d.pod.Spec.Resources; r != nil {
