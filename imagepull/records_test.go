@@ -520,6 +520,36 @@ func TestDropRecords(t *testing.T) {
 	}
 }
 
+func TestAPullRenewsItsRecord(t *testing.T) {
+	dir := t.TempDir()
+	b := recorded(t, dir, wallet{"a": {secretOf("a", "right")}}, nil)
+	b.want(t, "the first pull", "a", corev1.PullAlways, "", 1)
+	old, err := filepath.Glob(filepath.Join(dir, "pulled", "*"))
+	if err != nil || len(old) != 1 {
+		t.Fatal(old, err)
+	}
+	if err := os.Chtimes(old[0], time.Time{}, time.Now().Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	// An image that is removed and pulled again while somebody lists the images.
+	listed := time.Now()
+	b.want(t, "the same once more", "a", corev1.PullAlways, "", 1)
+	if err := b.p.DropRecords(nil, listed); err != nil {
+		t.Fatal(err)
+	}
+	b.want(t, "a pod without credentials", "b", corev1.PullNever, "ErrImageNeverPull", 0)
+}
+
+// Objects in manifests have no UID. A name alone proves nothing.
+func TestASecretWithoutUIDProvesItselfByItsContentOnly(t *testing.T) {
+	first, renamed, changed := secretOf("s", "right"), secretOf("renamed", "right"), secretOf("s", "other")
+	first.Source.UID, renamed.Source.UID, changed.Source.UID = "", "", ""
+	b := recorded(t, t.TempDir(), wallet{"first": {first}, "renamed": {renamed}, "changed": {changed}}, nil)
+	b.want(t, "the first pod", "first", corev1.PullIfNotPresent, "", 1)
+	b.want(t, "another name", "renamed", corev1.PullNever, "", 0)
+	b.want(t, "another content", "changed", corev1.PullNever, "ErrImageNeverPull", 0)
+}
+
 func TestARecordIsBounded(t *testing.T) {
 	dir, w := t.TempDir(), wallet{}
 	for i := range 150 {
