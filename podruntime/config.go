@@ -22,8 +22,13 @@ type SandboxSpec struct {
 	UserNamespace *runtimeapi.UserNamespace
 }
 
-// ContainerSpec is what a container needs beside its spec in the pod. [Literal]
-// makes the part that needs nothing from outside.
+// EnvVar is one variable of a container's environment, with its final value.
+type EnvVar struct {
+	Name, Value string
+}
+
+// ContainerSpec is what a container needs beside its spec in the pod. The podenv
+// room makes command, args and environment.
 type ContainerSpec struct {
 	// Command and Args are final; nothing is expanded any more.
 	Command, Args []string

@@ -42,3 +42,10 @@ func Mapped() (pod, container []string) {
 	}
 	return pod, container
 }
+
+// Note is what the table says of a field: empty for one that is honoured, ok false
+// for one that it does not know. inside: ask about its parts.
+func Note(key string) (note string, inside, ok bool) {
+	v, ok := lookup(key)
+	return v.note, v.inside, ok
+}

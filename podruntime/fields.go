@@ -1,53 +1,65 @@
 package podruntime
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-// verdict looks at the value of a field that is set, and at the struct that it is
-// in. It says what is wrong with it; nothing, when it is honoured or may be left
-// alone.
-type verdict func(v, in reflect.Value) string
+// verdict is what becomes of a field that is set.
+type verdict struct {
+	// inside: its parts have entries of their own.
+	inside bool
+	// note says for people why it is no more than honoured.
+	note string
+	// judge says what is wrong with the value, seen in the struct that it is in;
+	// nothing when it is fine. Nil accepts every value.
+	judge func(v, in reflect.Value) string
+}
 
-// honoured fields are mapped for every value.
-func honoured(_, _ reflect.Value) string { return "" }
+var (
+	// inside fields are looked into.
+	inside = verdict{inside: true}
+	// honoured fields are mapped for every value.
+	honoured = verdict{}
+	// harmless fields speak to the control plane: they are done with when the pod
+	// has reached a node, or ask for nothing that a node would do.
+	harmless = verdict{note: "not a node's affair"}
+	// windows fields are for another system.
+	windows = refused("is for Windows, and this node runs Linux")
+)
 
-// harmless fields speak to the control plane: they are done with when the pod
-// has reached a node, or ask for nothing that a node would do.
-func harmless(_, _ reflect.Value) string { return "" }
+func refused(why string) verdict {
+	return verdict{note: "refused: " + why, judge: func(_, _ reflect.Value) string { return why }}
+}
 
 // needs refuses a field and says what this version lacks.
 func needs(what string) verdict {
-	return func(_, _ reflect.Value) string { return "needs " + what + ", which this version does not have" }
+	return refused("needs " + what + ", which this version does not have")
 }
-
-// windows fields are for another system.
-func windows(_, _ reflect.Value) string { return "is for Windows, and this node runs Linux" }
 
 // only accepts the given values, those that ask for nothing special.
 func only[T bool | string](values ...T) verdict {
-	return func(v, _ reflect.Value) string {
+	return verdict{note: fmt.Sprintf("only %v", values), judge: func(v, _ reflect.Value) string {
 		for _, ok := range values {
 			if v.Equal(reflect.ValueOf(ok).Convert(v.Type())) {
 				return ""
 			}
 		}
 		return unsupported
-	}
+	}}
 }
 
 // table has a verdict for each field. The key is the field's path, with [] for each
 // element of a list and [name] for a resource. A field without an entry is refused.
-// A nil verdict means that the field is looked into; its own parts need entries.
 type table map[string]verdict
 
 // under moves a table of parts, whose keys begin with . or [], below a field. The
 // field itself is looked into.
 func (t table) under(field string) table {
-	moved := table{field: nil}
+	moved := table{field: inside}
 	for key, v := range t {
 		moved[field+key] = v
 	}
@@ -108,7 +120,7 @@ var podFields = table{
 	"nodeName":                  harmless,
 	"schedulerName":             harmless,
 	"tolerations":               harmless, // the taints they tolerate are an API server's
-	"affinity":                  nil,
+	"affinity":                  inside,
 	"affinity.podAffinity":      harmless,
 	"affinity.podAntiAffinity":  harmless,
 	"affinity.nodeAffinity":     honoured,
@@ -125,7 +137,7 @@ var podFields = table{
 	"serviceAccount":               harmless,
 	"automountServiceAccountToken": only(false),
 
-	"os":      nil,
+	"os":      inside,
 	"os.name": only("linux"),
 
 	"securityContext.windowsOptions":      windows,
@@ -139,9 +151,9 @@ var podFields = table{
 	"volumes[].projected.sources[].clusterTrustBundle":  needs("an API server"),
 	"volumes[].projected.sources[].podCertificate":      needs("an API server"),
 
-	"containers":          nil,
-	"initContainers":      nil,
-	"ephemeralContainers": nil,
+	"containers":          inside,
+	"initContainers":      inside,
+	"ephemeralContainers": inside,
 }.with(
 	all("priority", "priorityClassName", // both decide about the OOM score
 		"serviceAccountName", // the downward API shows it
@@ -201,9 +213,9 @@ var containerFields = table{
 )
 
 // sizeLimit of a directory on disk is kept by eviction; a tmpfs keeps its own.
-func sizeLimit(_, in reflect.Value) string {
+var sizeLimit = verdict{note: "of medium Memory and HugePages only", judge: func(_, in reflect.Value) string {
 	if e, ok := in.Interface().(corev1.EmptyDirVolumeSource); ok && e.Medium == corev1.StorageMediumDefault {
 		return "of a directory on disk needs eviction, which this version does not have"
 	}
 	return ""
-}
+}}

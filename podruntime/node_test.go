@@ -117,7 +117,7 @@ func (n *node) sync(ctx context.Context, pod *corev1.Pod) (podruntime.Plan, podr
 	if spec == nil {
 		spec = func(s podruntime.Start) (podruntime.ContainerSpec, error) {
 			c, _, _ := podspec.Find(pod, s.Name)
-			return podruntime.Literal(c), nil
+			return podruntime.ContainerSpec{Command: c.Command, Args: c.Args}, nil
 		}
 	}
 	result := n.r.Converge(ctx, pod, seen, plan, sb, spec)

@@ -71,9 +71,10 @@ func TestWhatTheRuntimeIsTold(t *testing.T) {
 		if s.Name == "s" {
 			return podruntime.ContainerSpec{}, nil
 		}
-		spec := podruntime.Literal(c)
-		spec.Mounts = []podruntime.Mount{{ContainerPath: "data", HostPath: "/srv", ReadOnly: true}}
-		return spec, nil
+		return podruntime.ContainerSpec{
+			Command: []string{"/bin/1$(C)"}, Args: []string{"$(A)"}, Env: []podruntime.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "1$(C)"}},
+			Mounts: []podruntime.Mount{{ContainerPath: "data", HostPath: "/srv", ReadOnly: true}},
+		}, nil
 	}
 	n.must(p)
 	n.must(p) // first the sidecar, then the app

@@ -50,10 +50,10 @@ func (w *walker) set(v, in reflect.Value, path *field.Path, key string) {
 	switch {
 	case !ok:
 		w.errs = append(w.errs, field.Forbidden(path, unsupported))
-	case judge == nil:
+	case judge.inside:
 		w.inside(v, path, key)
-	default:
-		if wrong := judge(v, in); wrong != "" {
+	case judge.judge != nil:
+		if wrong := judge.judge(v, in); wrong != "" {
 			w.errs = append(w.errs, field.Forbidden(path, wrong))
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -70,21 +69,6 @@ func TestBackoffDelays(t *testing.T) {
 			t.Errorf("waits until %v, %v", d.Until(), ok)
 		}
 	})
-}
-
-func TestLiteral(t *testing.T) {
-	got := podruntime.Literal(&corev1.Container{
-		Env:     []corev1.EnvVar{{Name: "LATER", Value: "$(A)"}, {Name: "A", Value: "1"}, {Name: "B", Value: "$(A)2"}, {Name: "A", Value: "$(B)"}},
-		Command: []string{"run", "$(B)"},
-		Args:    []string{"$(A)", "$(LATER)", "$(NO)"},
-	})
-	want := podruntime.ContainerSpec{
-		Env:     []podruntime.EnvVar{{Name: "LATER", Value: "$(A)"}, {Name: "A", Value: "12"}, {Name: "B", Value: "12"}},
-		Command: []string{"run", "12"}, Args: []string{"12", "$(A)", "$(NO)"},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
 }
 
 func list(cpu, mem string) corev1.ResourceList {

@@ -183,3 +183,12 @@ func (b *builder) allocationHooks() allocation.Hooks {
 	hooks.Event = func(pod *corev1.Pod, eventType, reason, message string) { b.event(pod, "", eventType, reason, message) }
 	return hooks
 }
+
+// runHook gives a pod on the host's network the node's address: it has none of its
+// own, and an httpGet hook that names no host asks the pod.
+func (b *builder) runHook(ctx context.Context, call lifecycle.Call) (string, error) {
+	if call.PodIP == "" && call.Pod != nil && call.Pod.Spec.HostNetwork && len(b.o.nodeIPs) > 0 {
+		call.PodIP = b.o.nodeIPs[0]
+	}
+	return b.lifecycle.Run(ctx, call)
+}

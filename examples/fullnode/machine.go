@@ -58,17 +58,6 @@ func lookAtMachine(rootDir string) machine {
 	return m
 }
 
-// hugePageSizes are the sizes of the machine's pools, as resources name them: 2Mi.
-func (m machine) hugePageSizes() []string {
-	var sizes []string
-	for name := range m.capacity {
-		if size, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix); ok {
-			sizes = append(sizes, size)
-		}
-	}
-	return sizes
-}
-
 func (m machine) memory() int64 { return m.capacity.Memory().Value() }
 
 // meminfo reads lines like "MemTotal:  16384 kB" into bytes.

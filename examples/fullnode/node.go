@@ -248,7 +248,7 @@ func (b *builder) pods() error {
 	runtimeHooks.Event = b.event
 	b.runtime, err = podruntime.New(podruntime.Config{
 		CRI: b.door.runtime, Images: puller, LogDir: b.o.config.PodLogsDir, ContainerLogDir: b.o.containerLogDir,
-		NodeMemory: b.machine.memory(), Resources: b.resources(), Lifecycle: b.lifecycle.Run,
+		NodeMemory: b.machine.memory(), Resources: b.resources(), Lifecycle: b.runHook,
 		SeccompDefault: *b.o.config.SeccompDefault, SeccompRoot: filepath.Join(b.o.rootDir, "seccomp"), BackoffMax: b.o.config.CrashLoopBackOff.MaxContainerRestartPeriod.Duration,
 		Log: b.logFor("podruntime"), Hooks: runtimeHooks,
 	})

@@ -187,7 +187,7 @@ func (w *runtimeWatch) Handler(pod *corev1.Pod) (string, observed.HandlerFeature
 	}
 	if _, known := all.Handlers[name]; !known && name != "" && len(all.Handlers) > 0 {
 		return "", observed.HandlerFeatures{}, fmt.Errorf("runtime class %q: the runtime has no handler of this name, only %s",
-			name, strings.Join(slices.Sorted(maps.Keys(all.Handlers)), ", "))
+			name, strings.Trim(fmt.Sprintf("%q", slices.Sorted(maps.Keys(all.Handlers))), "[]"))
 	}
 	return name, all.Handler(name), nil
 }
