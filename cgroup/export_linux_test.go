@@ -41,5 +41,14 @@ var (
 	Delegated = delegated
 )
 
+// Usable says what is missing where these controllers alone are mounted on v1.
+func Usable(controllers ...string) error {
+	k := &linux{mounts: map[string]string{}}
+	for _, c := range controllers {
+		k.mounts[c] = "/sys/fs/cgroup/" + c
+	}
+	return k.usable("/kubepods")
+}
+
 // Native is [Resources] in the library's words.
 func Native(v2 bool, r Resources) *cgroups.Resources { return (&linux{v2: v2}).native(r) }

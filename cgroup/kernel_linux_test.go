@@ -94,6 +94,16 @@ func TestSystemdThatIsNotThere(t *testing.T) {
 	}
 }
 
+func TestControllersThatAreNotMounted(t *testing.T) {
+	if err := cgroup.Usable("cpu", "memory", "pids"); err != nil {
+		t.Errorf("= %v, want nil: these three are enough", err)
+	}
+	err := cgroup.Usable("cpu", "memory")
+	if err == nil || !strings.Contains(err.Error(), "mount -t cgroup -o pids cgroup /sys/fs/cgroup/pids") {
+		t.Errorf("= %v, want the way out", err)
+	}
+}
+
 func TestTieredReservation(t *testing.T) {
 	var guaranteedBytes, burstableBytes int64
 	cfg := cgroup.Config{

@@ -100,12 +100,12 @@ func newNames(driver Driver, root string) (names, error) {
 		return n, nil
 	}
 	if !path.IsAbs(root) || path.Clean(root) != root {
-		return names{}, fmt.Errorf("cgroup: root %q is not an absolute path without . or ..", root)
+		return names{}, fmt.Errorf("cgroup: root %q must be an absolute path in its shortest form", root)
 	}
 	for part := range strings.SplitSeq(root[1:], "/") {
 		if driver == Systemd {
 			if strings.IndexFunc(part, func(r rune) bool { return !inUnit(r) && r != '-' && r != '_' }) >= 0 {
-				return names{}, fmt.Errorf("cgroup: root %q can't be a slice of systemd; use letters, digits, and the characters - _ . :", root)
+				return names{}, fmt.Errorf("cgroup: root %q can't be a slice of systemd; a name there has letters, digits, and - _ . : alone", root)
 			}
 			part = strings.ReplaceAll(part, "-", "_")
 		}

@@ -7,11 +7,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/cgroups"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -172,11 +175,12 @@ func TestStartTwiceAndOverAnEarlierNode(t *testing.T) {
 }
 
 func TestStartNeedsItsRoot(t *testing.T) {
-	tree, err := cgroup.New(cgroup.Config{PerQOS: true, Root: "/kubeletkit-test-missing"})
+	tree, err := cgroup.New(cgroup.Config{PerQOS: true, Root: fmt.Sprintf("/kubeletkit-test-missing-%d", os.Getpid())})
 	if err != nil {
 		t.Logf("NOT RUN: %v", err)
 		return
 	}
+	t.Cleanup(func() { _ = tree.ScrapTop() })
 	if err := tree.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "cgroupRoot") {
 		t.Errorf("Start = %v, want an error that names cgroupRoot", err)
 	}
@@ -328,10 +332,12 @@ func TestRemoveWhatIsFrozen(t *testing.T) {
 		dirs := ensure(t, tree, bestEffort("cold"))
 		app := below(dirs, "app")
 		frozen := start(t, "wait", app)
-		file, word := filepath.Join(app["freezer"], "freezer.state"), "FROZEN"
+		file, word, warm := filepath.Join(app["freezer"], "freezer.state"), "FROZEN", "THAWED"
 		if tree.Version() == 2 {
-			file, word = filepath.Join(app[""], "cgroup.freeze"), "1"
+			file, word, warm = filepath.Join(app[""], "cgroup.freeze"), "1", "0"
 		}
+		// Else a test that failed could not even be ended.
+		t.Cleanup(func() { _ = os.WriteFile(file, []byte(warm), 0) })
 		if err := os.WriteFile(file, []byte(word), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -405,6 +411,9 @@ func TestQOSTiers(t *testing.T) {
 			return tree.Dirs(filepath.Dir(must1(tree.Ensure(t.Context(), p))))
 		}
 		b, e := tier(burstable("b")), tier(bestEffort("e"))
+		if got := content(t, e, "cpu.shares", "cpu.weight"); got != "2" && got != "1" {
+			t.Errorf("besteffort starts with %s, want the least there is", got)
+		}
 		for _, step := range []struct {
 			pods   []*corev1.Pod
 			v1, v2 string
@@ -430,36 +439,76 @@ func TestQOSTiers(t *testing.T) {
 	})
 }
 
+// An agent that found itself in a pod's cgroup would be the first it kills.
+func TestRemoveSparesTheAgent(t *testing.T) {
+	onEachDriver(t, cgroup.Config{}, func(t *testing.T, tree *cgroup.Tree) {
+		controller := "pids"
+		if tree.Version() == 2 {
+			controller = ""
+		}
+		dir := ensure(t, tree, bestEffort("self"))[controller]
+		own, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
+		if err != nil {
+			t.Fatal(err)
+		}
+		home := tree.Dirs(own[controller])[controller]
+		if err := cgroups.WriteCgroupProc(dir, os.Getpid()); err != nil {
+			t.Fatal(err)
+		}
+		err = tree.Remove(t.Context(), "self")
+		if err := cgroups.WriteCgroupProc(home, os.Getpid()); err != nil {
+			t.Fatal(err)
+		}
+		if err == nil || !strings.Contains(err.Error(), "this agent") {
+			t.Errorf("Remove = %v, want an error that says who is in it", err)
+		}
+		if err := tree.Remove(t.Context(), "self"); err != nil {
+			t.Errorf("Remove afterwards = %v", err)
+		}
+	})
+}
+
+// Workers of different pods do not take turns.
 func TestManyPodsLeaveNothing(t *testing.T) {
-	var done, failed int
+	var done, failed atomic.Int64
 	cfg := cgroup.Config{Hooks: cgroup.Hooks{Done: func(op string, _ time.Duration, err error) {
 		if op == "destroy" {
-			done++
+			done.Add(1)
 		}
 		if err != nil {
-			failed++
+			failed.Add(1)
 		}
 	}}}
 	onEachDriver(t, cfg, func(t *testing.T, tree *cgroup.Tree) {
-		const pods = 60
-		done, failed = 0, 0
-		for i := range pods {
-			ensure(t, tree, bestEffort(fmt.Sprint("pod-", i)))
-		}
-		uids, err := tree.All()
-		if err != nil || len(uids) != pods {
-			t.Fatalf("All = %d pods, %v, want %d", len(uids), err, pods)
-		}
-		for _, uid := range uids {
-			if err := tree.Remove(t.Context(), uid); err != nil {
-				t.Error(err)
+		const workers, each = 6, 10
+		done.Store(0)
+		failed.Store(0)
+		inParallel := func(do func(uid string) error) {
+			var wg sync.WaitGroup
+			for w := range workers {
+				wg.Go(func() {
+					for i := range each {
+						if err := do(fmt.Sprint("pod-", w, "-", i)); err != nil {
+							t.Error(err)
+						}
+					}
+				})
 			}
+			wg.Wait()
 		}
+		inParallel(func(uid string) error {
+			_, err := tree.Ensure(t.Context(), burstable(uid))
+			return errors.Join(err, tree.UpdateQOS([]*corev1.Pod{burstable(uid)}))
+		})
+		if uids, err := tree.All(); err != nil || len(uids) != workers*each {
+			t.Fatalf("All = %d pods, %v, want %d", len(uids), err, workers*each)
+		}
+		inParallel(func(uid string) error { return tree.Remove(t.Context(), observed.UID(uid)) })
 		if left, err := tree.All(); err != nil || len(left) > 0 {
 			t.Errorf("All = %v, %v, want none", left, err)
 		}
-		if done != pods || failed > 0 {
-			t.Errorf("the hook heard of %d removals and %d failures, want %d and none", done, failed, pods)
+		if done.Load() != workers*each || failed.Load() > 0 {
+			t.Errorf("the hook heard of %d removals and %d failures, want %d and none", done.Load(), failed.Load(), workers*each)
 		}
 	})
 }
