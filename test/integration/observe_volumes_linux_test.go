@@ -27,9 +27,9 @@ func inVolume(name, volume, paths, container string, check func(t *testing.T, s 
 	}
 }
 
-// waitsFor is an observation of a pod that can't start for the sake of its volume, and
+// waitsForVolume is an observation of a pod that can't start for the sake of its volume, and
 // says why in an event.
-func waitsFor(name, volume string, why ...string) observation {
+func waitsForVolume(name, volume string, why ...string) observation {
 	o := inVolume(name, volume, "", "", func(t *testing.T, s sight) {
 		s.agent.SaysOf(s.Pod.Name, append([]string{"FailedMount", "volume v"}, why...)...)
 		require.Empty(t, containers(t, s.Name, ""), "a container was made without its volume")
@@ -38,8 +38,8 @@ func waitsFor(name, volume string, why ...string) observation {
 	return o
 }
 
-// refused is an observation of a pod that the node does not take, and why.
-func refused(name, volume, container, reason string, why ...string) observation {
+// volumeRefused is an observation of a pod that the node does not take, and why.
+func volumeRefused(name, volume, container, reason string, why ...string) observation {
 	o := inVolume(name, volume, "", container, func(t *testing.T, s sight) {
 		require.Equal(t, reason, s.Pod.Status.Reason)
 		for _, words := range why {
@@ -110,8 +110,8 @@ func mountAt(t *testing.T, r report.Report, point string) report.Mount {
 	return m
 }
 
-// file is what a report says of a path that must be there.
-func file(t *testing.T, r report.Report, path string) report.File {
+// fileIn is what a report says of a path that must be there.
+func fileIn(t *testing.T, r report.Report, path string) report.File {
 	t.Helper()
 	f, ok := r.Files[path]
 	require.True(t, ok, "nobody looked at %s", path)
@@ -129,7 +129,7 @@ func TestObserveDirectoriesInVolumes(t *testing.T) {
 	user := "    securityContext: {runAsUser: 1234, runAsGroup: 1234}\n"
 	observe(t, Options{}, []observation{
 		inVolume("an emptyDir is an empty directory on the node's disk that everybody may write to", "emptyDir: {}", "", user, func(t *testing.T, s sight) {
-			dir := file(t, s.Report, "/v")
+			dir := fileIn(t, s.Report, "/v")
 			hasMode(t, dir, "0777")
 			require.Empty(t, dir.List)
 			require.True(t, dir.Writable)
@@ -139,8 +139,8 @@ func TestObserveDirectoriesInVolumes(t *testing.T) {
 			require.True(t, strings.HasSuffix(m.Root, "/pods/"+string(s.Pod.UID)+"/volumes/kubernetes.io~empty-dir/v"), m.Root)
 		}),
 		inVolume("an emptyDir of medium Memory is a tmpfs, and its memory is no more than the node's", "emptyDir: {medium: Memory}", "", user, func(t *testing.T, s sight) {
-			hasMode(t, file(t, s.Report, "/v"), "0777")
-			require.True(t, file(t, s.Report, "/v").Writable)
+			hasMode(t, fileIn(t, s.Report, "/v"), "0777")
+			require.True(t, fileIn(t, s.Report, "/v").Writable)
 			m := mountAt(t, s.Report, "/v")
 			require.Equal(t, "tmpfs", m.Type)
 			require.Regexp(t, `(^|,)size=\d+k`, strings.Join(m.Super, ","))
@@ -158,7 +158,7 @@ func TestObserveDirectoriesInVolumes(t *testing.T) {
 			require.False(t, s.Report.Files["/v"].Writable)
 		}),
 		inVolume("an emptyDir in memory may be sticky", "emptyDir: {medium: Memory, mode: 01777}", "", user, func(t *testing.T, s sight) {
-			hasMode(t, file(t, s.Report, "/v"), "1777")
+			hasMode(t, fileIn(t, s.Report, "/v"), "1777")
 			require.True(t, s.Report.Files["/v"].Writable)
 		}),
 		{
@@ -169,8 +169,8 @@ func TestObserveDirectoriesInVolumes(t *testing.T) {
   containers: [{name: c, image: KK, args: [look, /there, /there/sub/note], volumeMounts: [{name: v, mountPath: /there}]}]
 `,
 			check: func(t *testing.T, s sight) {
-				require.Equal(t, []string{"sub"}, file(t, s.Report, "/there").List)
-				require.Contains(t, file(t, s.Report, "/there/sub/note").Content, "hello")
+				require.Equal(t, []string{"sub"}, fileIn(t, s.Report, "/there").List)
+				require.Contains(t, fileIn(t, s.Report, "/there/sub/note").Content, "hello")
 			},
 		},
 		{
@@ -182,7 +182,7 @@ func TestObserveDirectoriesInVolumes(t *testing.T) {
 `,
 			check: func(t *testing.T, s sight) {
 				require.EqualValues(t, 1, s.Status(t, "c").RestartCount)
-				require.Equal(t, 2, strings.Count(file(t, s.Report, "/v/runs").Content, "\n"))
+				require.Equal(t, 2, strings.Count(fileIn(t, s.Report, "/v/runs").Content, "\n"))
 			},
 		},
 		{
@@ -196,11 +196,11 @@ func TestObserveDirectoriesInVolumes(t *testing.T) {
     volumeMounts: [{name: v, mountPath: /v}, {name: v, mountPath: /again, readOnly: true}, {name: w, mountPath: /v/deep}]
 `,
 			check: func(t *testing.T, s sight) {
-				require.Contains(t, file(t, s.Report, "/again").List, "file")
+				require.Contains(t, fileIn(t, s.Report, "/again").List, "file")
 				require.False(t, s.Report.Files["/again"].Writable)
 				require.True(t, s.Report.Files["/v"].Writable)
 				require.Equal(t, "tmpfs", mountAt(t, s.Report, "/v/deep").Type)
-				require.Empty(t, file(t, s.Report, "/v/deep").List)
+				require.Empty(t, fileIn(t, s.Report, "/v/deep").List)
 			},
 		},
 		{
@@ -213,12 +213,12 @@ func TestObserveDirectoriesInVolumes(t *testing.T) {
 `,
 			check: func(t *testing.T, s sight) {
 				require.Contains(t, mountAt(t, s.Report, "/v").Options, "ro")
-				require.False(t, file(t, s.Report, "/v").Writable)
-				require.True(t, file(t, s.Reports["d"], "/v").Writable)
+				require.False(t, fileIn(t, s.Report, "/v").Writable)
+				require.True(t, fileIn(t, s.Reports["d"], "/v").Writable)
 			},
 		},
 		inVolume("a volume without a source is an emptyDir", "emptyDir:", "", "", func(t *testing.T, s sight) {
-			hasMode(t, file(t, s.Report, "/v"), "0777")
+			hasMode(t, fileIn(t, s.Report, "/v"), "0777")
 		}),
 		{
 			name: "a volume that no container mounts is not set up",
@@ -228,11 +228,11 @@ func TestObserveDirectoriesInVolumes(t *testing.T) {
 `,
 			check: func(t *testing.T, s sight) { require.Equal(t, corev1.PodSucceeded, s.Pod.Status.Phase) },
 		},
-		waitsFor("huge pages that the pod does not request keep it waiting", "emptyDir: {medium: HugePages}", "requests no huge pages"),
-		refused("huge pages that the node does not have", "emptyDir: {medium: HugePages-1Gi}",
+		waitsForVolume("huge pages that the pod does not request keep it waiting", "emptyDir: {medium: HugePages}", "requests no huge pages"),
+		volumeRefused("huge pages that the node does not have", "emptyDir: {medium: HugePages-1Gi}",
 			"    resources: {limits: {hugepages-1Gi: 8Gi, memory: 16Mi, cpu: 10m}}\n", "OutOfhugepages-1Gi", "hugepages-1Gi, requested: 8589934592, used: 0"),
-		refused("a size limit that only eviction could keep", "emptyDir: {sizeLimit: 1Mi}", "", "PodFeatureUnsupported", "spec.volumes[0].emptyDir.sizeLimit", "eviction"),
-		refused("a volume that needs a plug-in", "nfs: {server: a, path: /}", "", "PodFeatureUnsupported", "spec.volumes[0].nfs"),
+		volumeRefused("a size limit that only eviction could keep", "emptyDir: {sizeLimit: 1Mi}", "", "PodFeatureUnsupported", "spec.volumes[0].emptyDir.sizeLimit", "eviction"),
+		volumeRefused("a volume that needs a plug-in", "nfs: {server: a, path: /}", "", "PodFeatureUnsupported", "spec.volumes[0].nfs"),
 	})
 }
 
@@ -264,31 +264,31 @@ func TestObserveHostPaths(t *testing.T) {
 	}
 	begins := func(letter string) func(*testing.T, sight) {
 		return func(t *testing.T, s sight) {
-			require.True(t, strings.HasPrefix(file(t, s.Report, "/v").Mode, letter), s.Report.Files["/v"].Mode)
+			require.True(t, strings.HasPrefix(fileIn(t, s.Report, "/v").Mode, letter), s.Report.Files["/v"].Mode)
 		}
 	}
 	rows := []observation{
 		inVolume("a hostPath is the host's directory itself", host(p.dir, ""), "/v/inner", "", func(t *testing.T, s sight) {
-			require.Equal(t, []string{"inner"}, file(t, s.Report, "/v").List)
-			require.Equal(t, "inner", file(t, s.Report, "/v/inner").Content)
+			require.Equal(t, []string{"inner"}, fileIn(t, s.Report, "/v").List)
+			require.Equal(t, "inner", fileIn(t, s.Report, "/v/inner").Content)
 			hasMode(t, s.Report.Files["/v"], "0700")
 			require.True(t, s.Report.Files["/v"].Writable)
 		}),
 		inVolume("a hostPath without a type may be a file", host(p.file, ""), "", "", func(t *testing.T, s sight) {
-			require.Equal(t, "on the host", file(t, s.Report, "/v").Content)
+			require.Equal(t, "on the host", fileIn(t, s.Report, "/v").Content)
 		}),
 		inVolume("type Directory follows the host's symlinks", host(p.link, "Directory"), "", "", func(t *testing.T, s sight) {
-			require.Equal(t, []string{"inner"}, file(t, s.Report, "/v").List)
+			require.Equal(t, []string{"inner"}, fileIn(t, s.Report, "/v").List)
 		}),
 		inVolume("type DirectoryOrCreate makes what is missing, with mode 0755", host(p.dir+"-made/a/b", "DirectoryOrCreate"), "", "", func(t *testing.T, s sight) {
-			hasMode(t, file(t, s.Report, "/v"), "0755")
+			hasMode(t, fileIn(t, s.Report, "/v"), "0755")
 			require.DirExists(t, p.dir+"-made/a/b")
 		}),
 		inVolume("type DirectoryOrCreate leaves what is there as it is", host(p.dir, "DirectoryOrCreate"), "", "", func(t *testing.T, s sight) {
-			hasMode(t, file(t, s.Report, "/v"), "0700")
+			hasMode(t, fileIn(t, s.Report, "/v"), "0700")
 		}),
 		inVolume("type FileOrCreate makes an empty file, with mode 0644", host(p.file+"-made", "FileOrCreate"), "", "", func(t *testing.T, s sight) {
-			hasMode(t, file(t, s.Report, "/v"), "0644")
+			hasMode(t, fileIn(t, s.Report, "/v"), "0644")
 			require.Zero(t, s.Report.Files["/v"].Size)
 			require.FileExists(t, p.file+"-made")
 		}),
@@ -296,14 +296,14 @@ func TestObserveHostPaths(t *testing.T) {
 		inVolume("type Socket", host(p.socket, "Socket"), "", "", begins("S")),
 		inVolume("type CharDevice", host(p.device, "CharDevice"), "", "", begins("Dc")),
 		inVolume("type BlockDevice", host(p.block, "BlockDevice"), "", "", begins("Drw")),
-		waitsFor("type Directory of what is missing", host(p.dir+"-none", "Directory"), "hostPath type check failed: "+p.dir+"-none is not a directory"),
-		waitsFor("type Directory of a file", host(p.file, "Directory"), "hostPath type check failed: "+p.file+" is not a directory, it's a file"),
-		waitsFor("type DirectoryOrCreate of a file", host(p.file, "DirectoryOrCreate"), "is not a directory, it's a file"),
-		waitsFor("type File of a directory", host(p.dir, "File"), p.dir+" is not a file, it's a directory"),
-		waitsFor("type FileOrCreate below a directory that is missing", host(p.dir+"-none/file", "FileOrCreate"), "its directory must exist"),
-		waitsFor("type Socket of a file", host(p.file, "Socket"), p.file+" is not a socket, it's a file"),
-		waitsFor("type CharDevice of a block device", host(p.block, "CharDevice"), "is not a character device, it's a block device"),
-		waitsFor("type BlockDevice of a character device", host(p.device, "BlockDevice"), "is not a block device, it's a character device"),
+		waitsForVolume("type Directory of what is missing", host(p.dir+"-none", "Directory"), "hostPath type check failed: "+p.dir+"-none is not a directory"),
+		waitsForVolume("type Directory of a file", host(p.file, "Directory"), "hostPath type check failed: "+p.file+" is not a directory, it's a file"),
+		waitsForVolume("type DirectoryOrCreate of a file", host(p.file, "DirectoryOrCreate"), "is not a directory, it's a file"),
+		waitsForVolume("type File of a directory", host(p.dir, "File"), p.dir+" is not a file, it's a directory"),
+		waitsForVolume("type FileOrCreate below a directory that is missing", host(p.dir+"-none/file", "FileOrCreate"), "its directory must exist"),
+		waitsForVolume("type Socket of a file", host(p.file, "Socket"), p.file+" is not a socket, it's a file"),
+		waitsForVolume("type CharDevice of a block device", host(p.block, "CharDevice"), "is not a character device, it's a block device"),
+		waitsForVolume("type BlockDevice of a character device", host(p.device, "BlockDevice"), "is not a block device, it's a character device"),
 		{
 			name: "fsGroup does not change the files of a hostPath",
 			spec: fmt.Sprintf(`
@@ -313,8 +313,8 @@ func TestObserveHostPaths(t *testing.T) {
 `, p.dir),
 			check: func(t *testing.T, s sight) {
 				require.Contains(t, s.Report.Groups, 4321)
-				require.Zero(t, file(t, s.Report, "/v").GID)
-				hasMode(t, file(t, s.Report, "/v/inner"), "0640")
+				require.Zero(t, fileIn(t, s.Report, "/v").GID)
+				hasMode(t, fileIn(t, s.Report, "/v/inner"), "0640")
 			},
 		},
 	}
