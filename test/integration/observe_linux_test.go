@@ -135,7 +135,7 @@ func (o observation) manifest(name string) string {
 	if !strings.Contains(o.spec, "restartPolicy:") || strings.Index(o.spec, "restartPolicy:") > strings.Index(o.spec, "ontainers:") {
 		b.WriteString("  restartPolicy: Never\n")
 	}
-	if !strings.Contains(o.spec, "\n  terminationGracePeriodSeconds:") {
+	if !strings.Contains("\n"+o.spec, "\n  terminationGracePeriodSeconds:") {
 		b.WriteString("  terminationGracePeriodSeconds: 2\n")
 	}
 	b.WriteString(strings.Trim(o.spec, "\n") + "\n")
