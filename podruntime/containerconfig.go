@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -130,22 +129,6 @@ func propagation(mode corev1.MountPropagationMode) (runtimeapi.MountPropagation,
 		return runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL, nil
 	}
 	return 0, fmt.Errorf("mount propagation %q is not known; use None, HostToContainer or Bidirectional", mode)
-}
-
-// stopSignal is what the container is asked to end with (KEP-4960). The runtime
-// takes the image's where the pod names none.
-func stopSignal(s starting) (runtimeapi.Signal, error) {
-	if s.c.Lifecycle == nil || s.c.Lifecycle.StopSignal == nil {
-		return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT, nil
-	}
-	name := string(*s.c.Lifecycle.StopSignal)
-	// CRI spells SIGRTMIN+1 as SIGRTMINPLUS1.
-	spelled := strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(name)
-	number, ok := runtimeapi.Signal_value["SIGNAL_"+spelled]
-	if !ok || !strings.HasPrefix(name, "SIG") {
-		return 0, field.Invalid(containerPath(s.pod, s.c, s.kind).Child("lifecycle", "stopSignal"), name, "not a signal")
-	}
-	return runtimeapi.Signal(number), nil
 }
 
 // containerAnnotations leave with the container what is needed to judge it, and

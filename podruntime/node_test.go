@@ -46,7 +46,12 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	n := &node{t: t, rt: critest.New(critest.Config{Registry: critest.AnyImage}), counts: map[string]int{}, last: map[observed.UID]observed.Pod{}}
+	return newNodeWith(t, critest.Config{Registry: critest.AnyImage})
+}
+
+func newNodeWith(t *testing.T, cfg critest.Config) *node {
+	t.Helper()
+	n := &node{t: t, rt: critest.New(cfg), counts: map[string]int{}, last: map[observed.UID]observed.Pod{}}
 	n.logs, n.links = filepath.Join(t.TempDir(), "pods"), t.TempDir()
 	puller, err := imagepull.New(imagepull.Config{Images: n.rt, QPS: -1})
 	if err != nil {

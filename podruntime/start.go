@@ -97,6 +97,9 @@ func (r *Runtime) start(ctx context.Context, s starting) *StartFailure {
 		}
 		r.event(s.pod, s.c.Name, corev1.EventTypeNormal, "Created", "Container created")
 	}
+	if failure := r.checkStopSignal(ctx, s, id); failure != nil {
+		return failure
+	}
 	if err := r.run(ctx, id); err != nil {
 		if adopted && ctx.Err() == nil {
 			// It has failed twice. A new one may have a better configuration.
