@@ -48,6 +48,16 @@ func (r *Runtime) imageVolumes(ctx context.Context, s starting) (map[string]obse
 	return images, nil
 }
 
+// hintAtImages ends the message of a runtime that did not make a container. One that
+// does not know image volumes takes them for a path of the host that is empty, and
+// its words are of no help.
+func hintAtImages(images map[string]observed.Image) string {
+	if len(images) == 0 {
+		return ""
+	}
+	return " (the container mounts an image as a volume, for which the runtime has to be containerd 2.1, CRI-O 1.31 or newer)"
+}
+
 // imageSource is nil for a volume of another kind, and for one that is not there.
 func imageSource(pod *corev1.Pod, volume string) *corev1.ImageVolumeSource {
 	for i := range pod.Spec.Volumes {

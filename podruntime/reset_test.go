@@ -251,6 +251,21 @@ func TestImageVolumes(t *testing.T) {
 			t.Errorf("second failure = %+v", f)
 		}
 	})
+	t.Run("are named when the runtime does not make the container", func(t *testing.T) {
+		n := newNode(t)
+		n.rt.AddImage("img:1", critest.Behavior{})
+		n.rt.AddImage("data:1", critest.Behavior{})
+		for _, name := range []string{"a", "b"} {
+			n.rt.Inject(critest.Fault{Method: "CreateContainer", Container: name, Err: errors.New("mkdir : no such file")})
+		}
+		_, result, _ := n.sync(t.Context(), imageVolume(pod("Always", "a", "b"), "data", "data:1", "a"))
+		if f := result.Failures["a"]; f.Reason != "CreateContainerError" || !strings.Contains(f.Message, "mkdir : no such file (the container mounts an image as a volume, ") {
+			t.Errorf("failure = %+v", f)
+		}
+		if f := result.Failures["b"]; f.Message != "mkdir : no such file" {
+			t.Errorf("failure of the other = %+v", f)
+		}
+	})
 }
 
 func TestAContainerThatMustNotBeRootIsNotMade(t *testing.T) {

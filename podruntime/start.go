@@ -195,7 +195,7 @@ func (r *Runtime) create(ctx context.Context, s starting) (id string, count int,
 		}
 	}
 	if err != nil {
-		return "", 0, r.failed(ctx, s, ReasonCreateError, criclient.Message(err), err)
+		return "", 0, r.failed(ctx, s, ReasonCreateError, criclient.Message(err)+hintAtImages(s.start.Images), err)
 	}
 	return id, count, nil
 }
