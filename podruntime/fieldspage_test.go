@@ -26,7 +26,7 @@ var proofs = map[string]string{
 	"spec.nodeSelector":                  "TestNodeAffinity",
 	"spec.os":                            "TestWhatIsNotMappedIsRefusedByItsPath",
 	"spec.priority":                      "TestOOMScores",
-	"spec.imagePullSecrets":              "TestObservePrivateImages",
+	"spec.imagePullSecrets":              "TestAGuardedRegistryGetsTheRightCredentials",
 	"spec.readinessGates":                "TestReadinessGates",
 	"spec.restartPolicy":                 "TestMayRestart",
 	"spec.terminationGracePeriodSeconds": "TestGrace",

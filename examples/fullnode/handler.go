@@ -118,7 +118,9 @@ func (h *handler) introduce(pod *corev1.Pod, now time.Time) {
 			h.log.Error(err, "status of an earlier refusal stays", "pod", podName(pod), "podUID", uid)
 		}
 	}
-	h.allocate(pod, now)
+	if at := now.Add(allocation.FirstRetry); h.allocate(pod, now) && h.nextAnswer.After(at) {
+		h.nextAnswer = at // it waits since before this agent; others may still have to be met
+	}
 	h.workers.UpdatePod(podworkers.Update{Type: podworkers.Create, Pod: h.alloc.Apply(pod), Start: now})
 }
 

@@ -239,6 +239,8 @@ func (b *builder) pods() error {
 	}
 	puller, err := imagepull.New(imagepull.Config{
 		Images: b.door.images, MaxParallel: maxParallelPulls(b.o), QPS: pullQPS(b.o), Burst: int(b.o.config.RegistryBurst),
+		Credentials: b.keyring, RecordsDir: filepath.Join(b.o.rootDir, "image_manager"),
+		Verify: imagepull.VerifyPolicy(b.o.config.ImagePullCredentialsVerificationPolicy), Allowlist: b.o.config.PreloadedImagesVerificationAllowlist,
 		Log: b.logFor("imagepull"), Hooks: pullHooks,
 	})
 	if err != nil {
