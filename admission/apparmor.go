@@ -38,17 +38,20 @@ func AppArmor(enabled func() bool) Admitter {
 }
 
 // appArmorProfile is the container's profile in the words of the annotation that was
-// there before the fields: those of the container, else of the pod, go before it.
+// there before the fields. Its own field goes before the annotation, and that before
+// the pod's field: nobody turns the annotation of a static pod into a field.
 func appArmorProfile(pod *corev1.Pod, c *corev1.Container) (profile string, ok bool) {
 	var p *corev1.AppArmorProfile
 	if pod.Spec.SecurityContext != nil {
 		p = pod.Spec.SecurityContext.AppArmorProfile
 	}
+	if profile = pod.Annotations[corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]; profile != "" {
+		p = nil
+	}
 	if c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
 		p = c.SecurityContext.AppArmorProfile
 	}
 	if p == nil {
-		profile = pod.Annotations[corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]
 		return profile, profile != ""
 	}
 	switch p.Type {
