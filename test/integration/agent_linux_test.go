@@ -35,6 +35,8 @@ type Options struct {
 	Config map[string]any
 	// Flags come after the usual ones.
 	Flags []string
+	// RootFiles are files of the agent's root folder, by their paths in it.
+	RootFiles map[string]string
 }
 
 // Agent is a fullnode with folders and ports of its own. It may be ended and
@@ -86,6 +88,11 @@ func NewAgent(t *testing.T, o Options) *Agent {
 	}
 	for _, sub := range []string{a.Manifests, a.Root, a.PodLogs} {
 		require.NoError(t, os.Mkdir(sub, 0o755))
+	}
+	for path, text := range o.RootFiles {
+		path = filepath.Join(a.Root, path)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	ports := freePorts(t, 3)
 	a.Ports.Health, a.Ports.ReadOnly, a.Ports.Main = ports[0], ports[1], ports[2]
