@@ -236,7 +236,9 @@ func TestAHangingRemovalHoldsUpOnlyItself(t *testing.T) {
 		if took := time.Since(begin); took < 2*time.Minute || took > 121*time.Second {
 			t.Errorf("took %v, want the deadline of one removal", took)
 		}
-		if got, want := rt.called(), "gone-too/app5 gone-too/s0 gone/app1 gone/app2 gone/app3 gone/app4"; got != want {
+		// The regular pass has waited its turn, and may be trying app1 again by now.
+		got := slices.Compact(strings.Fields(rt.called()))
+		if want := strings.Fields("gone-too/app5 gone-too/s0 gone/app1 gone/app2 gone/app3 gone/app4"); !slices.Equal(got, want) {
 			t.Errorf("removed %s\nwant %s: the sandbox with the stuck container stays", got, want)
 		}
 	})

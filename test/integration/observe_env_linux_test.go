@@ -80,8 +80,8 @@ func TestObserveTheEnvironment(t *testing.T) {
 		env("downward API: one label, one annotation, and one that is missing", "", `    env:
     - {name: L, valueFrom: {fieldRef: {fieldPath: "metadata.labels['tier']"}}}
     - {name: A, valueFrom: {fieldRef: {fieldPath: "metadata.annotations['note']"}}}
-    - {name: N, valueFrom: {fieldRef: {fieldPath: "metadata.labels['none']"}}}`,
-			wants("L", "front", "A", `a "quoted" word`, "N", "")),
+    - {name: NONE, valueFrom: {fieldRef: {fieldPath: "metadata.labels['none']"}}}`,
+			wants("L", "front", "A", `a "quoted" word`, "NONE", "")),
 		env("downward API: node name", "", `    env: [{name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]`, wants("NODE", nodeName)),
 		env("downward API: addresses of pod and host", "", `    env:
     - {name: IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
@@ -100,8 +100,8 @@ func TestObserveTheEnvironment(t *testing.T) {
     - {name: RCM, valueFrom: {resourceFieldRef: {resource: requests.cpu, divisor: 1m}}}
     - {name: LC, valueFrom: {resourceFieldRef: {resource: limits.cpu}}}
     - {name: RM, valueFrom: {resourceFieldRef: {resource: requests.memory}}}
-    - {name: LM, valueFrom: {resourceFieldRef: {resource: limits.memory, divisor: 10Mi}}}`,
-			wants("RC", "1", "RCM", "150", "LC", "2", "RM", "20971520", "LM", "4")),
+    - {name: LM, valueFrom: {resourceFieldRef: {resource: limits.memory, divisor: 1Mi}}}`,
+			wants("RC", "1", "RCM", "150", "LC", "2", "RM", "20971520", "LM", "33")),
 		env("downward API: without a limit it is what the node has", "", `    env: [{name: LC, valueFrom: {resourceFieldRef: {resource: limits.cpu}}}, {name: LM, valueFrom: {resourceFieldRef: {resource: limits.memory}}}]`,
 			func(t *testing.T, env map[string]string) {
 				require.NotEqual(t, "0", env["LC"])
@@ -168,11 +168,11 @@ func TestObserveTheEnvironment(t *testing.T) {
     args: [look]
     env:
     - {name: T, valueFrom: {fileKeyRef: {volumeName: v, path: vars, key: TOKEN}}}
-    - {name: N, valueFrom: {fileKeyRef: {volumeName: v, path: vars, key: NONE, optional: true}}}
+    - {name: NONE, valueFrom: {fileKeyRef: {volumeName: v, path: vars, key: NONE, optional: true}}}
 `,
 			check: func(t *testing.T, s sight) {
 				wants("T", "from a file")(t, s.Report.Env)
-				lacks("N")(t, s.Report.Env)
+				lacks("NONE")(t, s.Report.Env)
 			},
 		},
 		{

@@ -204,6 +204,78 @@ func TestObserveTheOrderOfContainers(t *testing.T) {
 				require.Less(t, gap, 2500*time.Millisecond)
 			},
 		},
+		{
+			name: "what comes after a sidecar waits for its postStart hook",
+			spec: d.volumes() + "  initContainers:\n" +
+				with("side", `[sleep, forever]`, "restartPolicy: Always", "lifecycle: {postStart: {exec: {command: [/kk, seq, sleep, 700ms, \",\", append, /v/f, hook]}}}") +
+				with("i", `[append, /v/f, i]`) + "  containers:\n" + with("c", `[append, /v/f, c]`),
+			check: func(t *testing.T, s sight) { require.Equal(t, []string{"hook", "i", "c"}, d.texts(t, s, "f")) },
+		},
+		{
+			name:  "a sidecar that can't start keeps what comes after it",
+			spec:  d.volumes() + "  initContainers: [{name: side, image: example.test/none:1, imagePullPolicy: Never, restartPolicy: Always}]\n  containers:\n" + with("c", `[append, /v/f, c]`),
+			until: waiting("side", "ErrImageNeverPull"),
+			check: func(t *testing.T, s sight) {
+				require.Equal(t, corev1.PodPending, s.Pod.Status.Phase)
+				require.Equal(t, "PodInitializing", s.Status(t, "c").State.Waiting.Reason)
+				require.Empty(t, containers(t, s.Name, "c"))
+			},
+		},
+		{
+			name: "the preStop hook of a sidecar does not wait for its turn",
+			spec: "  terminationGracePeriodSeconds: 8\n" + d.volumes() + "  initContainers:\n" +
+				with("side", `[trap, --file, /v/f, --name, side]`, "restartPolicy: Always", "lifecycle: {preStop: {exec: {command: [/kk, append, /v/f, hook]}}}") +
+				"  containers:\n" + with("c", `[seq, sleep, --term-delay, 2s, forever]`, "lifecycle: {preStop: {exec: {command: [/kk, append, /v/f, c]}}}"),
+			until: runs,
+			check: func(t *testing.T, s sight) {
+				s.ready(t, "side")
+				s.End(t)
+				all := d.steps(t, s, "f")
+				require.Len(t, all, 3)
+				require.Equal(t, "side SIGTERM", all[2].text)
+				require.ElementsMatch(t, []string{"hook", "c"}, []string{all[0].text, all[1].text})
+				require.Less(t, all[1].at.Sub(all[0].at), 1500*time.Millisecond)
+				require.Greater(t, all[2].at.Sub(all[1].at), 1500*time.Millisecond, "the sidecar did not wait for c")
+			},
+		},
+		{
+			name: "a sidecar gets the least grace when the others have used all of it",
+			spec: "  terminationGracePeriodSeconds: 3\n" + d.volumes() + "  initContainers:\n" +
+				with("side", `[trap, --file, /v/f, --name, side]`, "restartPolicy: Always") +
+				"  containers:\n" + with("c", `[sleep, --ignore-term, --print, ready, forever]`) + with("d", `[trap, --file, /v/f, --name, d]`),
+			until: runs,
+			check: func(t *testing.T, s sight) {
+				s.ready(t, "side", "c", "d")
+				s.End(t)
+				all := d.steps(t, s, "f")
+				require.Equal(t, []string{"d SIGTERM", "side SIGTERM"}, d.texts(t, s, "f"))
+				require.Greater(t, all[1].at.Sub(all[0].at), 2700*time.Millisecond)
+				require.Less(t, all[1].at.Sub(all[0].at), 4500*time.Millisecond)
+			},
+		},
+		{
+			name:  "a deadline ends a pod that still initializes, and its other containers never run",
+			spec:  "  activeDeadlineSeconds: 8\n" + d.volumes() + "  initContainers:\n" + with("i", `[trap, --file, /v/f, --name, i]`) + "  containers:\n" + with("c", `[append, /v/f, c]`),
+			until: deadline,
+			check: func(t *testing.T, s sight) {
+				require.Equal(t, []string{"i SIGTERM"}, d.texts(t, s, "f"))
+				require.Empty(t, containers(t, s.Name, "c"))
+				require.Nil(t, s.Status(t, "c").State.Running)
+			},
+		},
+		{
+			name:  "a deadline ends a pod that has not begun, and its container is lost without ever having had times",
+			spec:  "  activeDeadlineSeconds: 2\n  containers: [{name: c, image: example.test/none:1, imagePullPolicy: Never}]\n",
+			until: deadline,
+			check: func(t *testing.T, s sight) {
+				end := s.exitOf(t, "c")
+				require.Equal(t, "ContainerStatusUnknown", end.Reason)
+				require.True(t, end.StartedAt.IsZero() && end.FinishedAt.IsZero())
+				require.Empty(t, end.ContainerID)
+				require.Empty(t, containers(t, s.Name, "c"))
+				require.Equal(t, "PodFailed", s.condition(t, corev1.PodReady).Reason)
+			},
+		},
 	})
 }
 
@@ -302,7 +374,7 @@ func TestObserveRestartPolicies(t *testing.T) {
 		{
 			name: "a status may start all containers again, in the same sandbox",
 			spec: d.volumes() + "  initContainers:\n" + with("i", `[append, /v/i, i]`) +
-				"  containers:\n" + with("c", `[first, "1", /v/c, "88", sleep, forever]`, rules("Never", "[{action: RestartAllContainers, exitCodes: {operator: In, values: [88]}}]")) +
+				"  containers:\n" + with("c", `[seq, sleep, 1s, ",", first, "1", /v/c, "88", sleep, forever]`, rules("Never", "[{action: RestartAllContainers, exitCodes: {operator: In, values: [88]}}]")) +
 				with("d", `[append, /v/d, d, sleep, forever]`),
 			until: func(p corev1.Pod) error {
 				if err := restarted("c", 1)(p); err != nil {
@@ -311,7 +383,12 @@ func TestObserveRestartPolicies(t *testing.T) {
 				return restarted("d", 1)(p)
 			},
 			check: func(t *testing.T, s sight) {
-				require.Equal(t, 2, d.ran(t, s, "c"))
+				Eventually(t, 10*time.Second, func() error { // it sleeps before it counts
+					if n := d.ran(t, s, "c"); n != 2 {
+						return fmt.Errorf("c ran %d times", n)
+					}
+					return nil
+				})
 				require.Equal(t, 2, d.ran(t, s, "d"))
 				require.Equal(t, 2, d.ran(t, s, "i"))
 				require.Len(t, sandboxes(t, s.Name), 1)
@@ -321,6 +398,39 @@ func TestObserveRestartPolicies(t *testing.T) {
 				require.Equal(t, corev1.ConditionFalse, s.condition(t, "AllContainersRestarting").Status)
 				require.Equal(t, corev1.ConditionTrue, s.condition(t, corev1.PodReady).Status)
 				require.Len(t, s.ran(t, "d"), 1, "the old container is cleared away")
+			},
+		},
+		{
+			name: "an init container may start all containers again, too",
+			spec: d.volumes() + "  initContainers:\n" + with("i", `[append, /v/i, i]`) +
+				with("j", `[first, "1", /v/j, "88", append, /v/over, j]`, rules("Never", "[{action: RestartAllContainers, exitCodes: {operator: In, values: [88]}}]")) +
+				"  containers:\n" + with("c", `[append, /v/c, c]`),
+			check: func(t *testing.T, s sight) {
+				require.Equal(t, 2, d.ran(t, s, "i"))
+				require.Equal(t, 2, d.ran(t, s, "j"))
+				require.Equal(t, 1, d.ran(t, s, "c"))
+				require.EqualValues(t, 0, s.Status(t, "c").RestartCount)
+				require.Len(t, sandboxes(t, s.Name), 1)
+			},
+		},
+		{
+			name: "files of a volume outlive the restart of all containers",
+			spec: "  volumes: [{name: v, emptyDir: {}}]\n  containers:\n" +
+				with("c", `[first, "1", /v/c, "88", look, /v/c]`, rules("Never", "[{action: RestartAllContainers, exitCodes: {operator: In, values: [88]}}]")),
+			check: func(t *testing.T, s sight) {
+				require.Equal(t, 2, strings.Count(s.Report.Files["/v/c"].Content, "\n"))
+				require.EqualValues(t, 1, s.Status(t, "c").RestartCount)
+				require.Len(t, sandboxes(t, s.Name), 1)
+			},
+		},
+		{
+			name: "containers of one pod have policies of their own",
+			spec: d.volumes() + "  containers:\n" + with("c", `[first, "1", /v/c, "1", sleep, forever]`, "restartPolicy: Always") +
+				with("d", `[append, /v/d, d, exit, "1"]`) + with("e", `[append, /v/e, e]`, "restartPolicy: OnFailure"),
+			until: restarted("c", 1),
+			check: func(t *testing.T, s sight) {
+				require.Equal(t, []int{2, 1, 1}, []int{d.ran(t, s, "c"), d.ran(t, s, "d"), d.ran(t, s, "e")})
+				require.Equal(t, corev1.PodRunning, s.Pod.Status.Phase)
 			},
 		},
 		{

@@ -208,6 +208,34 @@ func TestObserveImagesAndDepth(t *testing.T) {
 		require.Contains(t, s.Status(t, "c").State.Waiting.Message, "image of volume v")
 	}
 	rows = append(rows, never)
+	own := func(name, volume, paths, mount string, check func(t *testing.T, s sight)) observation {
+		o := withFiles(name, volume, paths, "    securityContext: {runAsUser: 1234, runAsGroup: 1234}\n", check)
+		o.spec = strings.Replace("  hostUsers: false\n  securityContext: {fsGroup: 4321}\n"+o.spec, "mountPath: /v}", "mountPath: /v"+mount+"}", 1)
+		if !modern {
+			o.until, o.check = waiting("c", "ContainerCreating"), func(t *testing.T, s sight) {
+				s.agent.SaysOf(s.Pod.Name, "FailedCreatePodSandBox", "runtime does not support user namespaces")
+			}
+		}
+		return o
+	}
+	rows = append(rows,
+		own("a pod with users of its own has a secret that belongs to one of them", "secret: {secretName: NAME, defaultMode: 0400, defaultUser: 1234}", "/v/password", "", func(t *testing.T, s sight) {
+			require.NotEqual(t, "0 0 4294967295", s.Report.UIDMap)
+			secret := fileIn(t, s.Report, "/v/password")
+			require.Equal(t, "s3cret", secret.Content)
+			require.Equal(t, 1234, secret.UID)
+			require.Equal(t, 4321, secret.GID)
+		}),
+		own("a pod with users of its own has an emptyDir that belongs to its group", "emptyDir: {mode: 0700}", "", "", func(t *testing.T, s sight) {
+			hasMode(t, fileIn(t, s.Report, "/v"), "2770")
+			require.Equal(t, 4321, s.Report.Files["/v"].GID)
+			require.True(t, s.Report.Files["/v"].Writable)
+		}),
+		own("a pod with users of its own has memory and parts of it", "emptyDir: {medium: Memory, mode: 0700}", "", ", subPath: a/b", func(t *testing.T, s sight) {
+			require.Equal(t, "tmpfs", mountAt(t, s.Report, "/v").Type)
+			require.Equal(t, 4321, fileIn(t, s.Report, "/v").GID)
+			require.True(t, s.Report.Files["/v"].Writable)
+		}))
 	if enabled := &rows[3]; !modern {
 		enabled.until, enabled.check = waiting("c", "CreateContainerConfigError"), func(t *testing.T, s sight) {
 			require.Contains(t, s.Status(t, "c").State.Waiting.Message, `recursiveReadOnly "Enabled" is not supported by runtime handler`)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -90,6 +91,15 @@ func TestChangedObjectsAreSeenByContainersThatRun(t *testing.T) {
 	Eventually(t, 2*soon, reads(at+"/c/color", "black"))
 	Eventually(t, soon, reads(at+"/p/password", "four"))
 	require.Equal(t, first.Id, WaitRunning(t, time.Second, "web", "main").Id, "a change of files is no reason to start again")
+
+	require.NoError(t, syscall.Kill(pidOf(t, first.Id), syscall.SIGKILL))
+	Eventually(t, 20*time.Second, func() error {
+		if all := running(t, "web", "main"); len(all) != 1 || all[0].Id == first.Id {
+			return fmt.Errorf("the container does not run again")
+		}
+		return nil
+	})
+	require.NoError(t, reads(inside(t, "web", "/part"), "black")(), "a container that starts again has the file of now")
 	a.Remove("web.yaml")
 	a.Remove("objects.yaml")
 	a.NothingLeft(20 * time.Second)
