@@ -110,7 +110,7 @@ func (s sight) logged(t *testing.T, words ...string) {
 
 func TestObserveHooksAndSignals(t *testing.T) {
 	d := newTrail(t)
-	const soon = "  activeDeadlineSeconds: 6\n" // all pods of the table start together
+	const soon = "  activeDeadlineSeconds: 9\n" // all pods of the table start together
 	hook := func(kind, handler string) string { return "lifecycle: {" + kind + ": {" + handler + "}}" }
 	observe(t, Options{}, []observation{
 		{
@@ -122,8 +122,8 @@ func TestObserveHooksAndSignals(t *testing.T) {
 				require.EqualValues(t, 7, end.ExitCode)
 				require.Equal(t, []string{"SIGTERM"}, d.texts(t, s, "f"))
 				lived := d.steps(t, s, "f")[0].at.Sub(s.Pod.Status.StartTime.Time)
-				require.GreaterOrEqual(t, lived, 6*time.Second) // startTime has lost its fraction
-				require.Less(t, lived, 9*time.Second)
+				require.GreaterOrEqual(t, lived, 9*time.Second) // startTime has lost its fraction
+				require.Less(t, lived, 12*time.Second)
 			},
 		},
 		{
