@@ -150,6 +150,7 @@ func TestObservePartsOfVolumes(t *testing.T) {
 // the pod says what is missing.
 func TestObserveImagesAndDepth(t *testing.T) {
 	modern := !strings.HasPrefix(strings.TrimPrefix(the.daemon.Version(), "v"), "1.")
+	deepRuntime := can(t).RecursiveReadOnlyMounts
 	deep := t.TempDir()
 	tmpfsOn(t, filepath.Join(deep, "below"))
 	require.NoError(t, unix.Mount("", filepath.Join(deep, "below"), "", unix.MS_PRIVATE, ""))
@@ -175,7 +176,7 @@ func TestObserveImagesAndDepth(t *testing.T) {
 		}),
 		below("recursiveReadOnly IfPossible: if the runtime can, nothing below the volume may be written to", "readOnly: true, recursiveReadOnly: IfPossible", func(t *testing.T, s sight) {
 			require.False(t, fileIn(t, s.Report, "/v").Writable)
-			require.Equal(t, !modern, fileIn(t, s.Report, "/v/below").Writable)
+			require.Equal(t, !deepRuntime, fileIn(t, s.Report, "/v/below").Writable)
 		}),
 		below("recursiveReadOnly Disabled", "readOnly: true, recursiveReadOnly: Disabled", func(t *testing.T, s sight) {
 			require.True(t, fileIn(t, s.Report, "/v/below").Writable)
@@ -209,14 +210,11 @@ func TestObserveImagesAndDepth(t *testing.T) {
 	}
 	rows = append(rows, never)
 	own := func(name, volume, paths, mount string, check func(t *testing.T, s sight)) observation {
-		o := withFiles(name, volume, paths, "    securityContext: {runAsUser: 1234, runAsGroup: 1234}\n", check)
-		o.spec = strings.Replace("  hostUsers: false\n  securityContext: {fsGroup: 4321}\n"+o.spec, "mountPath: /v}", "mountPath: /v"+mount+"}", 1)
-		if !modern {
-			o.until, o.check = waiting("c", "ContainerCreating"), func(t *testing.T, s sight) {
-				s.agent.SaysOf(s.Pod.Name, "FailedCreatePodSandBox", "runtime does not support user namespaces")
-			}
-		}
-		return o
+		o := withFiles(name, volume, paths, "    securityContext: {runAsUser: 1234, runAsGroup: 1234}\n", nil)
+		spec := strings.Replace("  hostUsers: false\n  securityContext: {fsGroup: 4321}\n"+o.spec, "mountPath: /v}", "mountPath: /v"+mount+"}", 1)
+		users := ownUsers(t, name, spec, check)
+		users.objects = o.objects
+		return users
 	}
 	rows = append(rows,
 		own("a pod with users of its own has a secret that belongs to one of them", "secret: {secretName: NAME, defaultMode: 0400, defaultUser: 1234}", "/v/password", "", func(t *testing.T, s sight) {
@@ -236,7 +234,7 @@ func TestObserveImagesAndDepth(t *testing.T) {
 			require.Equal(t, 4321, fileIn(t, s.Report, "/v").GID)
 			require.True(t, s.Report.Files["/v"].Writable)
 		}))
-	if enabled := &rows[3]; !modern {
+	if enabled := &rows[3]; !deepRuntime {
 		enabled.until, enabled.check = waiting("c", "CreateContainerConfigError"), func(t *testing.T, s sight) {
 			require.Contains(t, s.Status(t, "c").State.Waiting.Message, `recursiveReadOnly "Enabled" is not supported by runtime handler`)
 		}
