@@ -178,10 +178,12 @@ func TestObserveTheOrderOfContainers(t *testing.T) {
 			name: "sidecars are told to end in reverse order, after the containers they serve, and their status does not count",
 			spec: d.volumes() + "  initContainers:\n" +
 				with("one", `[trap, --file, /v/f, --name, one, --exit, "9"]`, "restartPolicy: Always") +
-				with("two", `[trap, --file, /v/f, --name, two, --exit, "9"]`, "restartPolicy: Always") +
+				with("two", `[trap, --file, /v/f, --name, two, --delay, 500ms, --exit, "9"]`, "restartPolicy: Always") +
 				"  containers:\n" + with("c", `[seq, sleep, 500ms, ",", append, /v/f, c ends]`),
 			check: func(t *testing.T, s sight) {
 				require.Equal(t, []string{"c ends", "two SIGTERM", "one SIGTERM"}, d.texts(t, s, "f"))
+				all := d.steps(t, s, "f")
+				require.Greater(t, all[2].at.Sub(all[1].at), 450*time.Millisecond, "one did not wait for two's end")
 				require.EqualValues(t, 9, s.exitOf(t, "one").ExitCode)
 			},
 		},
@@ -434,6 +436,7 @@ func TestObserveRestartPolicies(t *testing.T) {
 			check: func(t *testing.T, s sight) {
 				require.Equal(t, 2, strings.Count(s.Report.Files["/v/c"].Content, "\n"))
 				require.EqualValues(t, 1, s.Status(t, "c").RestartCount)
+				require.Equal(t, "RestartingAllContainers", s.Status(t, "c").LastTerminationState.Terminated.Reason)
 				require.Len(t, sandboxes(t, s.Name), 1)
 			},
 		},

@@ -12,7 +12,7 @@
 //	kk cat FILE...
 //	kk env [NAME...]
 //	kk look [PATH...]
-//	kk trap [--file FILE] [--name WORD] [--exit CODE]
+//	kk trap [--file FILE] [--name WORD] [--delay D] [--exit CODE]
 //	kk first N FILE CODE [STEP]
 //	kk eat MIB [STEP]
 //	kk crash

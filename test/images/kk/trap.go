@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,6 +23,7 @@ func trap(args []string) int {
 	file := f.String("file", "", "file to append a line to")
 	name := f.String("name", "", "first word of the line")
 	code := f.Int("exit", 0, "exit status after the signal")
+	delay := f.Duration("delay", 0, "time between the signal and the exit")
 	if _, err := parse(f, args, 0, 0); err != nil {
 		return complain(err)
 	}
@@ -44,6 +46,7 @@ func trap(args []string) int {
 				return status
 			}
 		}
+		time.Sleep(*delay)
 		os.Exit(*code)
 	}
 	return 0
