@@ -104,8 +104,8 @@ func TestObserveCapabilities(t *testing.T) {
 			spec: looks("", secured("capabilities: {add: [NET_ADMIN, CAP_SYS_TIME], drop: [CHOWN]}")),
 			check: func(t *testing.T, s sight) {
 				got := s.CRIConfig(t, "c").Linux.SecurityContext.Capabilities
-				require.Equal(t, []string{"NET_ADMIN", "CAP_SYS_TIME"}, got.AddCapabilities)
-				require.Equal(t, []string{"CHOWN"}, got.DropCapabilities)
+				require.Equal(t, []string{"NET_ADMIN", "CAP_SYS_TIME"}, got.GetAddCapabilities())
+				require.Equal(t, []string{"CHOWN"}, got.GetDropCapabilities())
 			},
 		},
 
@@ -218,7 +218,7 @@ func TestObserveProfiles(t *testing.T) {
 				require.Equal(t, seccompFilter, s.Report.Status["Seccomp"])
 				require.Contains(t, strings.Fields(s.Report.Status["Groups"]), "4005")
 				require.Empty(t, s.Report.Groups, "getgroups(2) was let through")
-				require.Equal(t, filepath.Join(s.agent.Root, "seccomp/team/no-groups.json"), s.CRIConfig(t, "c").Linux.SecurityContext.Seccomp.LocalhostRef)
+				require.Equal(t, filepath.Join(s.agent.Root, "seccomp/team/no-groups.json"), s.CRIConfig(t, "c").Linux.SecurityContext.GetSeccomp().GetLocalhostRef())
 			},
 		},
 		{
@@ -254,7 +254,7 @@ func TestObserveProfiles(t *testing.T) {
 			spec: looks("", secured("appArmorProfile: {type: Unconfined}")),
 			check: func(t *testing.T, s sight) {
 				sc := s.CRIConfig(t, "c").Linux.SecurityContext
-				require.Equal(t, cri.SecurityProfile_Unconfined, sc.Apparmor.ProfileType)
+				require.Equal(t, cri.SecurityProfile_Unconfined, sc.GetApparmor().GetProfileType())
 			},
 		},
 		{

@@ -219,7 +219,7 @@ func TestObserveDNSOfACluster(t *testing.T) {
 			check: func(t *testing.T, s sight) {
 				resolvConfIs(t, s, nodeServers, nodeSearches, nodeOptions)
 				require.Equal(t, s.Report.Files["/etc/resolv.conf"].Content, s.Reports["i"].Files["/etc/resolv.conf"].Content)
-				require.Equal(t, strings.Fields(nodeServers), s.SandboxInfo(t).Config.DnsConfig.Servers)
+				require.Equal(t, strings.Fields(nodeServers), s.SandboxInfo(t).Config.GetDnsConfig().GetServers())
 			},
 		},
 	})

@@ -138,8 +138,8 @@ func TestObserveUsers(t *testing.T) {
 			spec: looks("  securityContext: {runAsUser: 4000, runAsGroup: 4003, supplementalGroups: [4005], fsGroup: 4007}", "    securityContext: {runAsUser: 4002}\n"),
 			check: func(t *testing.T, s sight) {
 				sc := s.SandboxInfo(t).Config.Linux.SecurityContext
-				require.EqualValues(t, 4000, sc.RunAsUser.Value)
-				require.EqualValues(t, 4003, sc.RunAsGroup.Value)
+				require.EqualValues(t, 4000, sc.GetRunAsUser().GetValue())
+				require.EqualValues(t, 4003, sc.GetRunAsGroup().GetValue())
 				require.ElementsMatch(t, []int64{4005, 4007}, sc.SupplementalGroups)
 			},
 		},
