@@ -109,24 +109,38 @@ func (s *sweeper) unwipe(uid observed.UID) {
 	delete(s.mu.wipes, uid)
 }
 
+// againAfter is when a sweep is tried again that could not do all: the kubelet's
+// pace. Clean-ups of a quiet node are much further apart.
+const againAfter = 2 * time.Second
+
 // Run sweeps when it is woken, until ctx ends.
 func (s *sweeper) Run(ctx context.Context) error {
+	again := time.NewTimer(0)
+	defer again.Stop()
+	again.Stop()
 	for {
 		select {
 		case <-s.due:
-			s.sweep(ctx)
+		case <-again.C:
 		case <-ctx.Done():
 			return nil
+		}
+		again.Stop()
+		if !s.sweep(ctx) {
+			again.Reset(againAfter)
 		}
 	}
 }
 
-func (s *sweeper) sweep(ctx context.Context) {
+// sweep reports whether all could be done.
+func (s *sweeper) sweep(ctx context.Context) bool {
+	done := true
 	for _, uid := range s.toWipe() {
-		s.at(ctx, uid, s.wipe)
+		done = s.at(ctx, uid, s.wipe) && done
 	}
 	uids, err := s.syncer.Dirs()
 	if err != nil {
+		done = false
 		s.log.Error(err, "pod directories are not cleared away")
 	}
 	for _, reported := range s.statuses.All() {
@@ -134,8 +148,9 @@ func (s *sweeper) sweep(ctx context.Context) {
 	}
 	slices.Sort(uids)
 	for _, uid := range slices.Compact(uids) {
-		s.at(ctx, uid, s.sweepPod)
+		done = s.at(ctx, uid, s.sweepPod) && done
 	}
+	return done
 }
 
 func (s *sweeper) toWipe() []observed.UID {
@@ -152,10 +167,10 @@ func (s *sweeper) toWipe() []observed.UID {
 }
 
 // at does something about one pod, and tells on cleared if somebody waits for
-// the end of it.
-func (s *sweeper) at(ctx context.Context, uid observed.UID, do func(context.Context, observed.UID) error) {
+// the end of it. It reports whether it could be done.
+func (s *sweeper) at(ctx context.Context, uid observed.UID, do func(context.Context, observed.UID) error) bool {
 	if ctx.Err() != nil {
-		return
+		return true
 	}
 	s.mu.Lock()
 	s.mu.at, s.mu.waits = uid, false
@@ -166,13 +181,13 @@ func (s *sweeper) at(ctx context.Context, uid observed.UID, do func(context.Cont
 	s.mu.at = ""
 	s.mu.Unlock()
 	s.tell(uid, err)
-	if !waits {
-		return
+	if waits {
+		select {
+		case s.cleared <- uid:
+		case <-ctx.Done():
+		}
 	}
-	select {
-	case s.cleared <- uid:
-	case <-ctx.Done():
-	}
+	return err == nil
 }
 
 // sweepPod clears away a pod that nobody wants.

@@ -151,3 +151,22 @@ func TestAPodThatIsHeldBackCanBeTakenAway(t *testing.T) {
 		w.within(20*time.Second, "running", func() bool { return w.runs("web", "app") && w.phase("web") == corev1.PodRunning })
 	})
 }
+
+// On a quiet node the next clean-up is half a minute away.
+func TestWhatCouldNotBeClearedAwayIsTriedAgainSoon(t *testing.T) {
+	story(t, critest.Config{}, func(t *testing.T, w *world) {
+		foreign := filepath.Join(w.leave("lost"), "somebody-elses")
+		if err := os.WriteFile(foreign, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.start()
+		w.sleep(5 * time.Minute)
+		if w.gone("lost") {
+			t.Fatal("somebody else's file was removed")
+		}
+		if err := os.Remove(foreign); err != nil {
+			t.Fatal(err)
+		}
+		w.within(againAfter+time.Second, "gone", func() bool { return w.gone("lost") })
+	})
+}
