@@ -86,6 +86,8 @@ type kernel interface {
 	read(name string) (Resources, error)
 	// usage is the memory in use, in bytes.
 	usage(name string) (int64, error)
+	// processes are those in and below it; 0 is one that can't be seen from here.
+	processes(name string) ([]int, error)
 	// kill ends every process in and below it, and returns those it met.
 	kill(name string) ([]int, error)
 	remove(name string) error

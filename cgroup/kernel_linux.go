@@ -220,12 +220,9 @@ func (k *linux) set(name string, r Resources) error {
 	return m.Set(k.native(r))
 }
 
-// kill sends SIGKILL to what it finds. In a frozen v1 cgroup a process dies only
-// when it thaws.
-func (k *linux) kill(name string) ([]int, error) {
-	paths := k.paths(name)
+func (k *linux) processes(name string) ([]int, error) {
 	found := map[int]bool{}
-	for _, dir := range paths {
+	for _, dir := range k.paths(name) {
 		pids, err := cgroups.GetAllPids(dir)
 		if err != nil && !gone(err) {
 			return nil, err
@@ -234,13 +231,22 @@ func (k *linux) kill(name string) ([]int, error) {
 			found[pid] = true
 		}
 	}
-	if found[0] {
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// kill sends SIGKILL to what it finds. In a frozen v1 cgroup a process dies only
+// when it thaws.
+func (k *linux) kill(name string) ([]int, error) {
+	pids, err := k.processes(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case slices.Contains(pids, 0):
 		return nil, errors.New("it has processes that can't be seen from this PID namespace; run the agent in the host's")
-	}
-	if found[os.Getpid()] {
+	case slices.Contains(pids, os.Getpid()):
 		return nil, errors.New("this agent itself runs in it")
 	}
-	pids := slices.Sorted(maps.Keys(found))
+	paths := k.paths(name)
 	// Linux 5.14 ends them all at once, and what they fork in the meantime.
 	if len(pids) > 0 && k.v2 && cgroups.WriteFile(paths[""], "cgroup.kill", "1") == nil {
 		return pids, nil

@@ -147,6 +147,26 @@ func (t *Tree) All() ([]observed.UID, error) {
 	return slices.Compact(uids), nil
 }
 
+// Busy reports whether a process runs in the pod's cgroup. Who finds a cgroup of a
+// pod that nobody knows should ask: it may be another agent's, and no orphan on the
+// word of its directory alone.
+func (t *Tree) Busy(uid observed.UID) (bool, error) {
+	found, err := t.find(uid)
+	if err != nil {
+		return false, err
+	}
+	for _, name := range found {
+		pids, err := t.kernel.processes(name)
+		if err != nil {
+			return false, fmt.Errorf("list processes of cgroup %s: %w", name, err)
+		}
+		if len(pids) > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // tries is how often a pod's processes are killed before Remove gives up.
 const tries = 5
 

@@ -391,6 +391,18 @@ func TestAll(t *testing.T) {
 	})
 }
 
+func TestBusyIsWhereSomethingRuns(t *testing.T) {
+	onEachDriver(t, cgroup.Config{}, func(t *testing.T, tree *cgroup.Tree) {
+		start(t, "wait", below(ensure(t, tree, guaranteed("busy")), "container"))
+		ensure(t, tree, burstable("empty"))
+		for uid, want := range map[observed.UID]bool{"busy": true, "empty": false, "none": false} {
+			if got, err := tree.Busy(uid); err != nil || got != want {
+				t.Errorf("Busy(%s) = %v, %v, want %v", uid, got, err, want)
+			}
+		}
+	})
+}
+
 func must1(s string, err error) string {
 	if err != nil {
 		panic(err)

@@ -18,14 +18,15 @@ type Sandbox struct {
 	ID observed.SandboxID
 	// IPs has the primary address first; empty on the host's network.
 	IPs []string
-	// Config goes to the runtime again with each container.
+	// Config goes to the runtime again with each container. It is nil if the plan
+	// starts none.
 	Config *runtimeapi.PodSandboxConfig
 	// Created is true when this call made the sandbox.
 	Created bool
 }
 
 // EnsureSandbox carries out the first half of a plan: what has to be stopped or
-// removed, and the sandbox. It returns the sandbox kept or made, or the zero
+// removed, and the sandbox. spec counts only if the plan starts something. It returns the sandbox kept or made, or the zero
 // Sandbox when the plan ends with a stopped pod. The first thing that fails ends
 // the call; the next plan starts from what was done.
 func (r *Runtime) EnsureSandbox(ctx context.Context, pod *corev1.Pod, seen observed.Pod, plan Plan, spec SandboxSpec) (Sandbox, error) {
@@ -56,6 +57,8 @@ func (r *Runtime) EnsureSandbox(ctx context.Context, pod *corev1.Pod, seen obser
 		return r.createSandbox(ctx, pod, plan, spec)
 	case plan.KillPod, plan.Done:
 		return Sandbox{}, nil
+	case len(plan.Start) == 0: // nothing needs the configuration, and spec may be empty
+		return Sandbox{ID: plan.SandboxID, IPs: seen.IPs()}, nil
 	}
 	config, err := r.sandboxConfig(pod, spec, plan.Attempt)
 	if err != nil {

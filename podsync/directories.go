@@ -74,6 +74,9 @@ func (s *Syncer) Forget(ctx context.Context, uid observed.UID) error {
 	if err != nil {
 		return fmt.Errorf("forget a pod: %w", err)
 	}
+	if err := s.checkOurs(ctx, uid, dir); err != nil {
+		return fmt.Errorf("forget pod %s: %w", uid, err)
+	}
 	if err := s.cfg.Volumes.TearDown(ctx, uid); err != nil {
 		return fmt.Errorf("forget pod %s: tear down volumes: %w", uid, err)
 	}
@@ -104,4 +107,18 @@ func (s *Syncer) Forget(ctx context.Context, uid observed.UID) error {
 		return fmt.Errorf("forget pod %s: %w (look at what is left there and remove it)", uid, err)
 	}
 	return nil
+}
+
+// checkOurs keeps the processes of another agent's pod alive. Two agents on one
+// machine may share the tree of cgroups; a pod of ours has a directory as well, and
+// that is removed last.
+func (s *Syncer) checkOurs(ctx context.Context, uid observed.UID, dir string) error {
+	if _, err := os.Lstat(dir); s.cfg.Cgroups == nil || !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	busy, err := s.cfg.Cgroups.Busy(ctx, uid)
+	if busy {
+		err = errors.New("processes run in its cgroup, and nothing else is known of it; if they are another agent's, give that one or this one a cgroupRoot of its own")
+	}
+	return err
 }

@@ -62,7 +62,10 @@ type Cgroups interface {
 	Ensure(ctx context.Context, pod *corev1.Pod) (parent string, err error)
 	// Remove ends what still runs in the pod's cgroup.
 	Remove(ctx context.Context, uid observed.UID) error
+	// All are the pods that have a cgroup.
 	All() ([]observed.UID, error)
+	// Busy reports whether a process runs in the pod's cgroup.
+	Busy(ctx context.Context, uid observed.UID) (bool, error)
 	// Pod is the cgroup of one pod, for a resize.
 	Pod(pod *corev1.Pod) podruntime.PodCgroup
 }

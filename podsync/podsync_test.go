@@ -40,14 +40,17 @@ type world struct {
 	network  error
 	syncAt   time.Time
 	events   []string
+	ground   *ground // nil: the pods have none
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, rt: critest.New(critest.Config{Registry: critest.AnyImage}), root: t.TempDir()}
+	w := &world{t: t, rt: newRuntime(), root: t.TempDir()}
 	w.rebuild()
 	return w
 }
+
+func newRuntime() *critest.Runtime { return critest.New(critest.Config{Registry: critest.AnyImage}) }
 
 // rebuild makes everything new but the runtime and the disk, as a restart does.
 func (w *world) rebuild() {
@@ -62,14 +65,21 @@ func (w *world) rebuild() {
 	w.must(err)
 	w.observer, err = criclient.NewObserver(criclient.ObserverConfig{Runtime: w.rt})
 	w.must(err)
-	w.syncer, err = podsync.New(podsync.Config{
+	cfg := podsync.Config{
 		Runtime: rooms, Volumes: volumes, Statuses: w.statuses, RootDir: w.root, HostIPs: []string{"192.0.2.1"},
 		NetworkReady: func() error { return w.network },
 		SyncAt:       func(_ observed.UID, at time.Time) { w.syncAt = at },
 		Hooks: podsync.Hooks{Event: func(_ *corev1.Pod, _, reason, message string) {
 			w.events = append(w.events, reason+": "+message)
 		}},
-	})
+	}
+	if w.ground != nil {
+		cfg.Names, cfg.Cgroups, cfg.UserNamespaces, cfg.Objects = w.ground, w.ground, w.ground, w.ground
+		cfg.Handler = func(*corev1.Pod) (string, observed.HandlerFeatures, error) {
+			return "", observed.HandlerFeatures{UserNamespaces: true}, nil
+		}
+	}
+	w.syncer, err = podsync.New(cfg)
 	w.must(err)
 }
 

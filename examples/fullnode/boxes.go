@@ -104,6 +104,15 @@ func (b *boxes) All() ([]observed.UID, error) {
 	return tree.All()
 }
 
+// Busy reports whether a process runs in the pod's cgroup.
+func (b *boxes) Busy(ctx context.Context, uid observed.UID) (bool, error) {
+	tree, err := b.open(ctx)
+	if err != nil {
+		return false, err
+	}
+	return tree.Busy(uid)
+}
+
 func (b *boxes) changed() {
 	select {
 	case b.wake <- struct{}{}:
