@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -189,18 +190,19 @@ func groupsPolicy(sc *corev1.PodSecurityContext) (runtimeapi.SupplementalGroupsP
 		[]corev1.SupplementalGroupsPolicy{corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict})
 }
 
-// capabilities are passed on by the names that the pod uses; the runtime knows
-// them, and what ALL means.
+// capabilities are passed on by their names; the runtime knows them, and what ALL
+// means. CRI has them without CAP_, and containerd 1.6 ignores one that has it in
+// silence: a container would keep what it asked to drop.
 func capabilities(c *corev1.Capabilities) *runtimeapi.Capability {
 	if c == nil {
 		return nil
 	}
 	out := new(runtimeapi.Capability)
 	for _, name := range c.Add {
-		out.AddCapabilities = append(out.AddCapabilities, string(name))
+		out.AddCapabilities = append(out.AddCapabilities, strings.TrimPrefix(string(name), "CAP_"))
 	}
 	for _, name := range c.Drop {
-		out.DropCapabilities = append(out.DropCapabilities, string(name))
+		out.DropCapabilities = append(out.DropCapabilities, strings.TrimPrefix(string(name), "CAP_"))
 	}
 	return out
 }

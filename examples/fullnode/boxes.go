@@ -68,7 +68,7 @@ func (b *boxes) open(ctx context.Context) (*cgroup.Tree, error) {
 	if err := tree.Start(ctx); err != nil {
 		return nil, fmt.Errorf("%w (cgroupsPerQOS: false does without)", err)
 	}
-	b.log.Info("pods have cgroups of their own", "driver", cfg.Driver, "root", cfg.Root, "version", tree.Version())
+	b.log.Info("cgroups for pods are ready", "perQOS", cfg.PerQOS, "driver", cfg.Driver, "root", cfg.Root, "version", tree.Version())
 	b.mu.tree = tree
 	return tree, nil
 }
@@ -141,8 +141,13 @@ func (b *boxes) Run(ctx context.Context) error {
 	}
 }
 
-// Pod is the cgroup of one pod, for a resize.
-func (b *boxes) Pod(pod *corev1.Pod) podruntime.PodCgroup { return podBox{b, pod} }
+// Pod is the cgroup of one pod, for a resize; nil if it has none of its own.
+func (b *boxes) Pod(pod *corev1.Pod) podruntime.PodCgroup {
+	if !b.config.PerQOS {
+		return nil
+	}
+	return podBox{b, pod}
+}
 
 // podBox shows a pod's cgroup in the words of podruntime.
 type podBox struct {

@@ -97,7 +97,9 @@ func validateForPods(cfg *kubeletconfig.KubeletConfiguration, bad func(format st
 	}
 }
 
-// withCgroups reports whether pods get cgroups of their own.
-func (o *options) withCgroups() bool {
-	return o.runtime != "fake" && runtime.GOOS == "linux" && ptr.Deref(o.config.CgroupsPerQOS, true)
-}
+// hasCgroups reports whether there are cgroups to put pods into.
+func (o *options) hasCgroups() bool { return o.runtime != "fake" && runtime.GOOS == "linux" }
+
+// withCgroups reports whether pods get cgroups of their own. Without, their containers
+// are all in cgroupRoot.
+func (o *options) withCgroups() bool { return o.hasCgroups() && ptr.Deref(o.config.CgroupsPerQOS, true) }

@@ -33,9 +33,9 @@ func (b *builder) equipment() error {
 	if err := fits(c, b.machine, b.o.withCgroups()); err != nil {
 		return err
 	}
-	if b.o.withCgroups() {
+	if b.o.hasCgroups() {
 		b.boxes = newBoxes(cgroup.Config{
-			Driver: cgroup.Driver(c.CgroupDriver), Root: c.CgroupRoot, PerQOS: true,
+			Driver: cgroup.Driver(c.CgroupDriver), Root: c.CgroupRoot, PerQOS: *c.CgroupsPerQOS,
 			CPUCFSQuota: *c.CPUCFSQuota, CPUCFSPeriod: c.CPUCFSQuotaPeriod.Duration, PodPidsLimit: *c.PodPidsLimit,
 			MemoryQoS: cgroup.MemoryQoS{Tiered: tiered(c), ThrottlingFactor: ptr.Deref(c.MemoryThrottlingFactor, 0)},
 			Log:       b.logFor("cgroup"), Hooks: b.metrics.Cgroups(),

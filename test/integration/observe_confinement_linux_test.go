@@ -100,12 +100,16 @@ func TestObserveCapabilities(t *testing.T) {
 			},
 		},
 		{
-			name: "names of capabilities reach the runtime as they are written",
-			spec: looks("", secured("capabilities: {add: [NET_ADMIN, CAP_SYS_TIME], drop: [CHOWN]}")),
+			name: "names of capabilities mean the same with CAP_ and without",
+			spec: looks("", secured("capabilities: {add: [NET_ADMIN, CAP_SYS_TIME], drop: [CAP_CHOWN]}")),
 			check: func(t *testing.T, s sight) {
 				got := s.CRIConfig(t, "c").Linux.SecurityContext.Capabilities
-				require.Equal(t, []string{"NET_ADMIN", "CAP_SYS_TIME"}, got.GetAddCapabilities())
+				require.Equal(t, []string{"NET_ADMIN", "SYS_TIME"}, got.GetAddCapabilities())
 				require.Equal(t, []string{"CHOWN"}, got.GetDropCapabilities())
+				const chown, sysTime = 1 << 0, 1 << 25
+				has, err := strconv.ParseUint(s.Report.Status["CapEff"], 16, 64)
+				require.NoError(t, err)
+				require.Equal(t, allCaps(t)&sysTime, has&(chown|sysTime))
 			},
 		},
 
