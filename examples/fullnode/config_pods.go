@@ -102,4 +102,6 @@ func (o *options) hasCgroups() bool { return o.runtime != "fake" && runtime.GOOS
 
 // withCgroups reports whether pods get cgroups of their own. Without, their containers
 // are all in cgroupRoot.
-func (o *options) withCgroups() bool { return o.hasCgroups() && ptr.Deref(o.config.CgroupsPerQOS, true) }
+func (o *options) withCgroups() bool {
+	return o.hasCgroups() && ptr.Deref(o.config.CgroupsPerQOS, true)
+}
