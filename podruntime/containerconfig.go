@@ -71,11 +71,20 @@ func (r *Runtime) linuxConfig(s starting, spec ContainerSpec, image observed.Ima
 	}, nil
 }
 
+// envs has few allocations whatever the number of variables: one list, and one
+// piece of memory for all values.
 func envs(vars []EnvVar) []*runtimeapi.KeyValue {
 	all, block := make([]*runtimeapi.KeyValue, len(vars)), make([]runtimeapi.KeyValue, len(vars))
+	size := 0
+	for _, v := range vars {
+		size += len(v.Value)
+	}
+	values := make([]byte, 0, size)
 	for i, v := range vars {
+		from := len(values)
+		values = append(values, v.Value...)
 		all[i] = &block[i]
-		all[i].Key, all[i].Value = v.Name, []byte(v.Value)
+		all[i].Key, all[i].Value = v.Name, values[from:len(values):len(values)]
 	}
 	return all
 }

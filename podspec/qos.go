@@ -9,20 +9,19 @@ func QoS(pod *corev1.Pod) corev1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass
 	}
-	var all []corev1.ResourceRequirements
-	if r := pod.Spec.Resources; r != nil && (has(r.Requests) || has(r.Limits)) {
-		all = append(all, *r) // pod-level resources decide alone (KEP-2837)
+	guaranteed, any := true, false
+	judge := func(r *corev1.ResourceRequirements) {
+		any = any || has(r)
+		guaranteed = guaranteed && pinned(r, corev1.ResourceCPU) && pinned(r, corev1.ResourceMemory)
+	}
+	if r := pod.Spec.Resources; r != nil && has(r) {
+		judge(r) // pod-level resources decide alone (KEP-2837)
 	} else {
 		for c, kind := range All(pod) {
 			if kind != Ephemeral {
-				all = append(all, c.Resources)
+				judge(&c.Resources)
 			}
 		}
-	}
-	guaranteed, any := len(all) > 0, false
-	for _, r := range all {
-		any = any || has(r.Requests) || has(r.Limits)
-		guaranteed = guaranteed && pinned(r, corev1.ResourceCPU) && pinned(r, corev1.ResourceMemory)
 	}
 	switch {
 	case !any:
@@ -34,13 +33,19 @@ func QoS(pod *corev1.Pod) corev1.PodQOSClass {
 	}
 }
 
-func has(list corev1.ResourceList) bool {
-	return !list.Cpu().IsZero() || !list.Memory().IsZero()
+// has reports whether any of the amounts that make the class is asked for.
+func has(r *corev1.ResourceRequirements) bool {
+	asked := func(list corev1.ResourceList, name corev1.ResourceName) bool {
+		q := list[name]
+		return !q.IsZero()
+	}
+	return asked(r.Requests, corev1.ResourceCPU) || asked(r.Requests, corev1.ResourceMemory) ||
+		asked(r.Limits, corev1.ResourceCPU) || asked(r.Limits, corev1.ResourceMemory)
 }
 
 // pinned reports whether the resource has a limit and a request equal to it. A
 // request that is not given is the limit, as the API's defaulting has it.
-func pinned(r corev1.ResourceRequirements, name corev1.ResourceName) bool {
+func pinned(r *corev1.ResourceRequirements, name corev1.ResourceName) bool {
 	limit, ok := r.Limits[name]
 	if !ok || limit.IsZero() {
 		return false
