@@ -42,7 +42,8 @@ func (r Result) Err() error {
 	return errors.Join(failed, r.stopped)
 }
 
-// StartError says which containers of a pod did not start.
+// StartError says which containers of a pod did not start. Its text is fit for a log:
+// the output of a hook, which is in the failure's message, is not in it.
 type StartError struct {
 	Pod      string // namespace/name
 	Failures map[string]StartFailure
@@ -52,7 +53,11 @@ func (e *StartError) Error() string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(e.Failures)) {
 		f := e.Failures[name]
-		parts = append(parts, fmt.Sprintf("start container %s of pod %s: %s: %s", name, e.Pod, f.Reason, f.Message))
+		message := f.Message
+		if f.Reason == ReasonPostStartError && f.Err != nil {
+			message = f.Err.Error()
+		}
+		parts = append(parts, fmt.Sprintf("start container %s of pod %s: %s: %s", name, e.Pod, f.Reason, message))
 	}
 	return strings.Join(parts, "; ")
 }

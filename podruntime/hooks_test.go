@@ -119,6 +119,10 @@ func TestPostStart(t *testing.T) {
 		if err == nil || fmt.Sprint(order) != "[postStart preStop]" {
 			t.Errorf("hooks = %v, %v", order, err)
 		}
+		// What a command writes may be a secret, and errors go into logs.
+		if want := "start container a of pod default/web: PostStartHookError: postStart of container a: exit code 1"; err.Error() != want {
+			t.Errorf("error = %q, want %q", err, want)
+		}
 		n.wantRunning(p, "b#0") // it held nobody up
 		n.wantEvents("a Normal Created: Container created", "a Normal Started: Container started",
 			"a Warning FailedPostStartHook: PostStartHook failed", "a Normal Killing: FailedPostStartHook",

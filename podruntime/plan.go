@@ -72,6 +72,9 @@ type Start struct {
 	// Images has the image volumes that the container mounts, by volume name. It
 	// is filled when a spec is asked for, and empty in a plan.
 	Images map[string]observed.Image
+	// Attempt is the number of the new instance, the same for each try to make it. It
+	// is filled when a spec is asked for.
+	Attempt int
 }
 
 // ProbeResult is what a prober last said of one container instance.

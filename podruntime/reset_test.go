@@ -168,6 +168,10 @@ func TestARestartCountThatOnlyTheStatusKnows(t *testing.T) {
 		{"counts on", corev1.ContainerStatus{Name: "a", RestartCount: 4}, "a#5"},
 		{"counts the first instance", corev1.ContainerStatus{Name: "a", ContainerID: "fake://x"}, "a#1"},
 		{"does not count one that never was", corev1.ContainerStatus{Name: "a"}, "a#0"},
+		{"has counted one after a restart of all containers", counted(3, "RestartingAllContainers", ""), "a#3"},
+		{"has counted one after a run that nobody saw end", counted(3, "ContainerStatusUnknown", ""), "a#3"},
+		{"counts the instance that it has", counted(3, "RestartingAllContainers", "fake://x"), "a#4"},
+		{"counts on after an end that was seen", counted(3, "Error", ""), "a#4"},
 		{"is its own", corev1.ContainerStatus{Name: "b", RestartCount: 4}, "a#0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -176,6 +180,14 @@ func TestARestartCountThatOnlyTheStatusKnows(t *testing.T) {
 			n.must(p)
 			n.wantRunning(p, tt.want)
 		})
+	}
+}
+
+// counted is a status of a that waits, after an end with the reason.
+func counted(n int32, reason, id string) corev1.ContainerStatus {
+	return corev1.ContainerStatus{
+		Name: "a", ContainerID: id, RestartCount: n,
+		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: reason}},
 	}
 }
 

@@ -175,6 +175,7 @@ func (r *Runtime) create(ctx context.Context, s starting) (id string, count int,
 	if err != nil {
 		r.log(s.pod).Info("Restart count starts from 0: the log directory cannot be read", "container", s.c.Name, "err", err.Error())
 	}
+	s.start.Attempt = count
 	spec, err := s.spec(s.start)
 	if err != nil {
 		return "", 0, r.failed(ctx, s, ReasonConfigError, err.Error(), err)
@@ -298,11 +299,26 @@ func restartCount(known []observed.Container, logDir string, reported corev1.Pod
 		}
 	}
 	for _, list := range [][]corev1.ContainerStatus{reported.InitContainerStatuses, reported.ContainerStatuses} {
-		for _, c := range list {
-			if c.Name == name && (c.RestartCount > 0 || c.ContainerID != "") {
-				count = max(count, int(c.RestartCount)+1)
+		for i := range list {
+			if list[i].Name == name {
+				count = max(count, countAfter(&list[i]))
 			}
 		}
 	}
 	return count, err
+}
+
+// countAfter numbers the instance that comes after what was reported. A status
+// without an instance has counted it already where the one before was removed or
+// lost while it ran.
+func countAfter(c *corev1.ContainerStatus) int {
+	end := c.LastTerminationState.Terminated
+	switch {
+	case c.RestartCount == 0 && c.ContainerID == "":
+		return 0
+	case c.ContainerID == "" && end != nil && (end.Reason == "RestartingAllContainers" || end.Reason == "ContainerStatusUnknown"):
+		return int(c.RestartCount)
+	default:
+		return int(c.RestartCount) + 1
+	}
 }
