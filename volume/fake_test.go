@@ -47,11 +47,8 @@ func (k *fakeKernel) mount(dir, fstype, options string) error {
 
 func (k *fakeKernel) bind(_ *os.File, target string, readOnly bool) error {
 	k.calls = append(k.calls, fmt.Sprintf("bind %s %v", filepath.Base(target), readOnly))
-	if k.bindError != nil {
-		return k.bindError
-	}
 	k.table = append(k.table, mountPoint{resolved(target), "ext4"})
-	return nil
+	return k.bindError // as where it is bound and could not be made read-only
 }
 
 func (k *fakeKernel) unmount(at string) error {

@@ -183,7 +183,10 @@ func (v *Volumes) bind(source *os.File, dir, name string, readOnly bool) (string
 		return "", err
 	}
 	if err := v.kernel.bind(source, host, readOnly); err != nil {
-		_ = root.Remove(at) // else the next call does it
+		// It may be there and not read-only: the next call must not find it.
+		if left := v.clear(root, at, host); left != nil {
+			v.cfg.Log.Error(left, "Part of a volume stays where it was bound", "path", host)
+		}
 		return "", fmt.Errorf("bind: %w", err)
 	}
 	return host, nil

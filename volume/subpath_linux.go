@@ -14,8 +14,12 @@ import (
 // a symlink is opened itself.
 const handle = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 
-// maxLinks is the kernel's own bound.
-const maxLinks = 40
+// maxLinks is the kernel's own bound. maxDepth bounds how many files one walk has
+// open: with symlinks a container could have it take all that the agent may open.
+const (
+	maxLinks = 40
+	maxDepth = 256
+)
 
 // openInside opens rel below the directory top. It goes one name at a time from an
 // open directory to the next and reads symlinks itself, so whatever is swapped
@@ -96,6 +100,9 @@ func (w *walk) step() error {
 		_ = unix.Close(w.here())
 		w.at = w.at[:len(w.at)-1]
 		return nil
+	}
+	if len(w.at) > maxDepth {
+		return unix.ENAMETOOLONG
 	}
 	fd, err := openat(w.here(), next.name, handle)
 	if errors.Is(err, unix.ENOENT) {
