@@ -35,7 +35,7 @@ func (s *Syncer) converge(ctx context.Context, pod *corev1.Pod, seen observed.Po
 		return resizeErr
 	}
 	result := s.cfg.Runtime.Converge(ctx, pod, seen, plan, sandbox, func(start podruntime.Start) (podruntime.ContainerSpec, error) {
-		return s.containerSpec(ctx, pod, start, sandbox, ground)
+		return s.containerSpec(ctx, pod, seen, start, sandbox, ground)
 	})
 	if s.remember(pod, result) {
 		// Nothing changes in the runtime when a start fails, so no event will

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/criclient/critest"
 	"github.com/kubeletkit/kubeletkit/observed"
 	"github.com/kubeletkit/kubeletkit/podruntime"
 	"github.com/kubeletkit/kubeletkit/podsync"
@@ -146,7 +148,7 @@ func TestAContainerWithItsOwnHostsFileKeepsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := standing(t)
 		pod := newPod(corev1.RestartPolicyAlways)
-		pod.Spec.Containers[0].VolumeMounts[0].MountPath = "/etc/hosts"
+		pod.Spec.Containers[0].VolumeMounts[0].MountPath = "/etc//hosts"
 		w.passes(pod, 2)
 		for _, m := range request[*runtimeapi.CreateContainerRequest](w, "CreateContainer").Config.Mounts {
 			if strings.HasSuffix(m.HostPath, "etc-hosts") {
@@ -205,3 +207,36 @@ var (
 	_ podsync.Cgroups        = (*ground)(nil)
 	_ podsync.UserNamespaces = (*ground)(nil)
 )
+
+func TestTheHostsFileIsNotTouchedUnderContainersThatRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := standing(t)
+		pod := newPod(corev1.RestartPolicyAlways)
+		w.rt.AddImage("app:1", critest.Behavior{Exits: true, After: time.Second})
+		w.passes(pod, 2)
+		file := filepath.Join(w.root, "pods", "u1", "etc-hosts")
+		content, err := os.ReadFile(file)
+		w.must(err)
+		before := time.Unix(1e9, 0)
+		w.must(os.Chtimes(file, before, before))
+		time.Sleep(time.Hour)
+		w.passes(pod, 1)
+		if n := w.starts(); n != 2 {
+			t.Fatalf("%d starts, want 2", n)
+		}
+		fi, err := os.Stat(file)
+		w.must(err)
+		if !fi.ModTime().Equal(before) {
+			t.Error("a hosts file that is right was written again")
+		}
+
+		w.must(os.WriteFile(file, []byte(strings.Repeat("a container's own words\n", 9)), 0o600))
+		time.Sleep(time.Hour)
+		w.passes(pod, 1)
+		now, err := os.Stat(file)
+		w.must(err)
+		if again, err := os.ReadFile(file); err != nil || string(again) != string(content) || !os.SameFile(fi, now) || now.Mode() != 0o644 {
+			t.Errorf("hosts file = %q, %v, mode %v, the same file: %v", again, err, now.Mode(), os.SameFile(fi, now))
+		}
+	})
+}

@@ -245,6 +245,43 @@ func TestTheTerminationMessageOfTheContainerIsReported(t *testing.T) {
 	})
 }
 
+// A container that fails for weeks must not fill the disk.
+func TestTerminationMessagesDoNotPileUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, pod := newWorld(t), newPod(corev1.RestartPolicyAlways)
+		w.rt.AddImage("app:1", critest.Behavior{Exits: true, After: time.Second, ExitCode: 3, TerminationMessage: "out of luck"})
+		files := func() int {
+			entries, err := os.ReadDir(filepath.Join(w.root, "pods", "u1", "containers", "app"))
+			w.must(err)
+			return len(entries)
+		}
+		for range 5 {
+			w.passes(pod, 1)
+			time.Sleep(time.Hour)
+			for _, old := range w.look(pod).Instances("app")[1:] {
+				w.must(w.rt.Vanish(string(old.ID)))
+			}
+		}
+		if n := files(); n > 2 {
+			t.Errorf("%d files after five starts, want those of the last two", n)
+		}
+		if got := w.look(pod).Instances("app")[0].Message; got != "out of luck" {
+			t.Errorf("last words = %q", got)
+		}
+		before := files()
+		for range 5 {
+			w.rt.FailNext("CreateContainer", errors.New("no"))
+			if _, err := w.pass(pod); err == nil {
+				t.Fatal("a failed start is no error")
+			}
+			time.Sleep(time.Hour)
+		}
+		if n := files(); n > before+1 {
+			t.Errorf("%d files after five starts that failed, want at most %d", n, before+1)
+		}
+	})
+}
+
 func TestWhatRunsOnceIsNotRunTwice(t *testing.T) {
 	for _, c := range []struct {
 		name   string

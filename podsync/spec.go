@@ -1,14 +1,16 @@
 package podsync
 
 import (
+	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -78,7 +80,7 @@ func (s *Syncer) userNamespace(pod *corev1.Pod, handler string, can observed.Han
 
 // containerSpec is what a container needs beside its part of the pod: environment,
 // mounts, and a fresh file for its termination message.
-func (s *Syncer) containerSpec(ctx context.Context, pod *corev1.Pod, start podruntime.Start, sandbox podruntime.Sandbox, g ground) (podruntime.ContainerSpec, error) {
+func (s *Syncer) containerSpec(ctx context.Context, pod *corev1.Pod, seen observed.Pod, start podruntime.Start, sandbox podruntime.Sandbox, g ground) (podruntime.ContainerSpec, error) {
 	c, _, ok := podspec.Find(pod, start.Name)
 	if !ok {
 		return podruntime.ContainerSpec{}, fmt.Errorf("container %s is not in the pod", start.Name)
@@ -108,7 +110,7 @@ func (s *Syncer) containerSpec(ctx context.Context, pod *corev1.Pod, start podru
 	}
 	spec.Mounts = append(spec.Mounts, hosts...)
 	if c.TerminationMessagePath != "" {
-		file, err := s.terminationLog(pod, c.Name)
+		file, err := s.terminationLog(pod, seen, c.Name, start.Attempt)
 		if err != nil {
 			return spec, err
 		}
@@ -161,7 +163,7 @@ func (s *Syncer) hosts(pod *corev1.Pod, c *corev1.Container, ips []string) ([]po
 		return nil, nil
 	}
 	for _, m := range c.VolumeMounts {
-		if m.MountPath == hostsPath {
+		if path.Clean(m.MountPath) == hostsPath {
 			return nil, nil
 		}
 	}
@@ -174,19 +176,37 @@ func (s *Syncer) hosts(pod *corev1.Pod, c *corev1.Container, ips []string) ([]po
 		return nil, err
 	}
 	file := filepath.Join(dir, "etc-hosts")
-	// Containers that run have this very file mounted: it is written, not replaced.
-	if err := os.WriteFile(file, content, 0o644); err != nil {
-		return nil, fmt.Errorf("write the hosts file of pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	if err := os.Chmod(file, 0o644); err != nil { // whatever the umask is
+	if err := overwrite(file, content); err != nil {
 		return nil, fmt.Errorf("write the hosts file of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return []podruntime.Mount{{ContainerPath: hostsPath, HostPath: file, SELinuxRelabel: true}}, nil
 }
 
-// terminationLog makes an empty file, one per start, that any user of the
-// container may write to.
-func (s *Syncer) terminationLog(pod *corev1.Pod, container string) (string, error) {
+// overwrite gives a file new content in its place: containers that run have this
+// very file mounted. They must not find it empty while another container of the pod
+// starts, so what is there already is not written, and the end is cut off last.
+func overwrite(file string, content []byte) error {
+	if old, err := os.ReadFile(file); err != nil || !bytes.Equal(old, content) {
+		f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(content)
+		if err == nil {
+			err = f.Truncate(int64(len(content)))
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(file, 0o644) // whatever the umask is
+}
+
+// terminationLog makes an empty file that any user of the container may write to,
+// one per attempt: a start that is tried again has the same. Files of instances that
+// the runtime has no record of any more are removed, or a container that fails for
+// weeks would fill the disk with them.
+func (s *Syncer) terminationLog(pod *corev1.Pod, seen observed.Pod, container string, attempt int) (string, error) {
 	dir, err := s.podDir(observed.UID(pod.UID))
 	if err != nil {
 		return "", err
@@ -195,9 +215,14 @@ func (s *Syncer) terminationLog(pod *corev1.Pod, container string) (string, erro
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return "", fmt.Errorf("make the directory for the termination message of container %s: %w", container, err)
 	}
-	var id [4]byte
-	rand.Read(id[:]) //nolint:errcheck // never fails
-	file := filepath.Join(dir, hex.EncodeToString(id[:]))
+	oldest := attempt
+	for _, c := range seen.Instances(container) {
+		oldest = min(oldest, c.RestartCount)
+	}
+	file := filepath.Join(dir, strconv.Itoa(attempt))
+	if err := errors.Join(removeBefore(dir, oldest), removeIfThere(file)); err != nil {
+		return "", fmt.Errorf("remove old termination messages of container %s: %w", container, err)
+	}
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
 	if err != nil {
 		return "", fmt.Errorf("make the file for the termination message of container %s: %w", container, err)
@@ -208,4 +233,23 @@ func (s *Syncer) terminationLog(pod *corev1.Pod, container string) (string, erro
 		return "", fmt.Errorf("open the termination message of container %s to all users: %w", container, err)
 	}
 	return file, f.Close()
+}
+
+// removeBefore removes the files of lower attempts. A kubelet's have other names, and
+// stay until the pod is forgotten.
+func removeBefore(dir string, attempt int) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if n, numErr := strconv.Atoi(e.Name()); numErr == nil && n < attempt && strconv.Itoa(n) == e.Name() {
+			err = errors.Join(err, removeIfThere(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}
+
+func removeIfThere(file string) error {
+	if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
