@@ -16,6 +16,10 @@ import (
 
 const dirMode = 0o750
 
+// ErrNotOurs is wrapped by the error for a pod of which only a cgroup is known, with
+// processes in it. Trying again soon helps nobody.
+var ErrNotOurs = errors.New("processes run in its cgroup, and nothing else is known of it; if they are another agent's, give that one or this one a cgroupRoot of its own")
+
 // podDir refuses a UID that is not one plain directory name: a static pod's comes
 // from its manifest.
 func (s *Syncer) podDir(uid observed.UID) (string, error) {
@@ -85,7 +89,7 @@ func (s *Syncer) Forget(ctx context.Context, uid observed.UID) error {
 	}
 	if s.cfg.Allocations != nil {
 		if err := s.cfg.Allocations.Forget(uid, time.Now()); err != nil {
-			return err
+			return err // it names the pod
 		}
 	}
 	s.cfg.Runtime.ForgetPod(uid)
@@ -118,7 +122,7 @@ func (s *Syncer) checkOurs(ctx context.Context, uid observed.UID, dir string) er
 	}
 	busy, err := s.cfg.Cgroups.Busy(ctx, uid)
 	if busy {
-		err = errors.New("processes run in its cgroup, and nothing else is known of it; if they are another agent's, give that one or this one a cgroupRoot of its own")
+		return ErrNotOurs
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package podsync_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -192,7 +193,7 @@ func TestForgetSparesThePodsOfAnotherAgent(t *testing.T) {
 	w, g := standing(t)
 	g.cgroups["theirs"], g.cgroups["old"], g.cgroups["ours"] = true, false, true
 	w.must(os.MkdirAll(filepath.Join(w.root, "pods", "ours"), 0o750))
-	if err := w.syncer.Forget(t.Context(), "theirs"); err == nil || !strings.Contains(err.Error(), "cgroupRoot") {
+	if err := w.syncer.Forget(t.Context(), "theirs"); !errors.Is(err, podsync.ErrNotOurs) || !strings.Contains(err.Error(), "theirs") {
 		t.Errorf("Forget of a pod in whose cgroup something runs = %v", err)
 	}
 	w.must(w.syncer.Forget(t.Context(), "old"))

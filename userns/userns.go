@@ -54,6 +54,8 @@ type Allocator struct {
 		sync.Mutex // held over the disk writes, too
 		taken      bitmap
 		slots      map[observed.UID]int
+		// bad are pods with a file that can't be used, as Recover found them.
+		bad map[observed.UID]error
 	}
 }
 
@@ -85,7 +87,7 @@ func New(cfg Config) (*Allocator, error) {
 		pods: filepath.Join(cfg.RootDir, "pods"), log: cfg.Log,
 		first: cfg.First, per: cfg.IDsPerPod, length: cfg.Length,
 	}
-	a.mu.taken, a.mu.slots = newBitmap(slots), map[observed.UID]int{}
+	a.mu.taken, a.mu.slots, a.mu.bad = newBitmap(slots), map[observed.UID]int{}, map[observed.UID]error{}
 	return a, nil
 }
 
@@ -112,7 +114,8 @@ func (c Config) slots() (int, error) {
 
 // Map returns the pod's mapping. A pod that has none yet gets the lowest free one,
 // and its directory if there is none. A file that an earlier agent left counts; one
-// that can't be used is an error, for a container may be running with what it said.
+// that can't be used is an error, for a container may be running with what it said:
+// the pod's own, and one of Recover is an error for every pod that has no IDs yet.
 func (a *Allocator) Map(uid observed.UID) (Mapping, error) {
 	if err := checkUID(uid); err != nil {
 		return Mapping{}, err
@@ -128,6 +131,9 @@ func (a *Allocator) Map(uid observed.UID) (Mapping, error) {
 	}
 	if found {
 		return a.mapping(a.mu.slots[uid]), nil
+	}
+	if err := a.stillBad(); err != nil {
+		return Mapping{}, fmt.Errorf("map users of pod %s: they may be those of another: %w", uid, err)
 	}
 	slot, ok := a.mu.taken.firstFree()
 	if !ok {
@@ -155,6 +161,7 @@ func (a *Allocator) Release(uid observed.UID) error {
 	if err := remove(a.file(uid)); err != nil {
 		return fmt.Errorf("release users of pod %s: %w", uid, err)
 	}
+	delete(a.mu.bad, uid)
 	if slot, ok := a.mu.slots[uid]; ok {
 		a.mu.taken.clear(slot)
 		delete(a.mu.slots, uid)
@@ -164,7 +171,8 @@ func (a *Allocator) Release(uid observed.UID) error {
 
 // Recover takes over the mappings that are on disk, so that no new pod gets the IDs
 // of one that still runs. It is for the start. The error joins one per pod whose
-// file can't be used; an agent that goes on in spite of it hands out those IDs.
+// file can't be used. An agent may go on in spite of it: pods that have IDs keep
+// them, and no other pod gets any before that file is gone or right.
 func (a *Allocator) Recover() error {
 	entries, err := os.ReadDir(a.pods)
 	if errors.Is(err, os.ErrNotExist) {
@@ -180,10 +188,22 @@ func (a *Allocator) Recover() error {
 			continue
 		}
 		if _, err := a.recover(observed.UID(e.Name())); err != nil {
+			a.mu.bad[observed.UID(e.Name())] = err
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// stillBad looks again at the files that could not be used. The lock is held.
+func (a *Allocator) stillBad() error {
+	for uid := range a.mu.bad {
+		if _, err := a.recover(uid); err != nil {
+			return err
+		}
+		delete(a.mu.bad, uid)
+	}
+	return nil
 }
 
 // recover takes one pod's mapping from its file, if there is one. The lock is held.

@@ -203,6 +203,9 @@ func TestBadRecords(t *testing.T) {
 			if got := mustMap(t, a, "a"); got != hostIDs(1<<20) {
 				t.Errorf("the other pod has %+v", got)
 			}
+			if _, err := a.Map("c"); !errors.Is(err, userns.ErrRecord) || !strings.Contains(err.Error(), path) {
+				t.Errorf("Map of a new pod: %v, want ErrRecord: the IDs may be those that b runs with", err)
+			}
 			// Once nothing of it runs, the pod is as any other.
 			if err := a.Release("b"); err != nil {
 				t.Fatal(err)
@@ -210,8 +213,28 @@ func TestBadRecords(t *testing.T) {
 			if got := mustMap(t, a, "b"); got != hostIDs(1<<20+1<<16) {
 				t.Errorf("after its release the pod has %+v", got)
 			}
+			mustMap(t, a, "c")
 		})
 	}
+}
+
+func TestABadRecordThatIsRemovedByHandHoldsUpNobody(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "pods/b/userns")
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := open(t, threePods(dir))
+	if err := a.Recover(); err == nil {
+		t.Fatal("an empty file is fine")
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	mustMap(t, a, "a")
 }
 
 func TestUIDsThatLeadElsewhere(t *testing.T) {

@@ -75,9 +75,7 @@ func (b *builder) equipment() error {
 	if b.sysctls, err = admission.Sysctls(c.AllowedUnsafeSysctls, b.machine.kernel); err != nil {
 		return fmt.Errorf("allowedUnsafeSysctls: %w", err)
 	}
-	if err := b.names.CheckResolvConf(); err != nil {
-		b.event(nil, "", corev1.EventTypeWarning, podnet.ReasonResolvConf, err.Error())
-	}
+	b.names.CheckResolvConf() //nolint:errcheck // the event says the same, and the node can go on
 	b.lifecycle, err = lifecycle.New(lifecycle.Config{Exec: b.door.runtime, Log: b.logFor("lifecycle"), Hooks: hooks})
 	return err
 }
@@ -135,7 +133,11 @@ func (b *builder) userNamespaces() error {
 	if err != nil {
 		return err
 	}
-	return b.users.Recover()
+	if err := b.users.Recover(); err != nil {
+		// One pod's file must not keep the node's other pods from their agent.
+		b.logFor("userns").Error(err, "no pod gets users of its own before this is put right; those that have some keep them")
+	}
+	return nil
 }
 
 // credentials are those of the node and of the pods, for pulling images.

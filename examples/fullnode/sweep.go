@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -167,7 +168,7 @@ func (s *sweeper) toWipe() []observed.UID {
 }
 
 // at does something about one pod, and tells on cleared if somebody waits for
-// the end of it. It reports whether it could be done.
+// the end of it. It reports whether there is nothing to try again soon.
 func (s *sweeper) at(ctx context.Context, uid observed.UID, do func(context.Context, observed.UID) error) bool {
 	if ctx.Err() != nil {
 		return true
@@ -187,7 +188,7 @@ func (s *sweeper) at(ctx context.Context, uid observed.UID, do func(context.Cont
 		case <-ctx.Done():
 		}
 	}
-	return err == nil
+	return err == nil || errors.Is(err, podsync.ErrNotOurs)
 }
 
 // sweepPod clears away a pod that nobody wants.

@@ -1,16 +1,21 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/criclient/critest"
+	"github.com/kubeletkit/kubeletkit/observed"
+	"github.com/kubeletkit/kubeletkit/podsync"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 )
 
@@ -169,4 +174,18 @@ func TestWhatCouldNotBeClearedAwayIsTriedAgainSoon(t *testing.T) {
 		}
 		w.within(againAfter+time.Second, "gone", func() bool { return w.gone("lost") })
 	})
+}
+
+// Two agents may share a tree of cgroups, for as long as the machine runs.
+func TestThePodsOfAnotherAgentAreNoReasonToTryAgainSoon(t *testing.T) {
+	s := (&sweeper{log: logr.Discard()}).filled()
+	for _, c := range []struct {
+		err  error
+		done bool
+	}{{nil, true}, {errFault, false}, {fmt.Errorf("forget pod theirs: %w", podsync.ErrNotOurs), true}} {
+		done := s.at(t.Context(), "theirs", func(context.Context, observed.UID) error { return c.err })
+		if done != c.done {
+			t.Errorf("after %v: done %v, want %v", c.err, done, c.done)
+		}
+	}
 }
