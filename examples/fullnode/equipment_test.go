@@ -3,9 +3,16 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit/criclient/critest"
+	"github.com/kubeletkit/kubeletkit/metrics"
+	"github.com/kubeletkit/kubeletkit/podnet"
 )
 
 func TestANodeStartsInSpiteOfABadRecordOfUsers(t *testing.T) {
@@ -23,5 +30,23 @@ func TestANodeStartsInSpiteOfABadRecordOfUsers(t *testing.T) {
 	}
 	if err := b.userNamespaces(); err != nil {
 		t.Errorf("userNamespaces = %v: one pod's file keeps all others from their agent", err)
+	}
+}
+
+func TestWhatIsWrongWithTheHostsResolverIsSaidOnce(t *testing.T) {
+	o := fakeOptions(t)
+	o.config.ResolverConfig = ptr.To(filepath.Join(t.TempDir(), "missing"))
+	said := 0
+	log := funcr.New(func(_, args string) {
+		if strings.Contains(args, podnet.ReasonResolvConf) {
+			said++
+		}
+	}, funcr.Options{})
+	rt := critest.New(critest.Config{})
+	if _, err := newNode(o, door{runtime: rt, images: rt}, metrics.New("node"), log, nil); err != nil {
+		t.Fatal(err)
+	}
+	if said != 1 {
+		t.Errorf("said %d times, want once", said)
 	}
 }
