@@ -46,6 +46,9 @@ func durable(pod *corev1.Pod, st *corev1.PodStatus) string {
 	if IsTerminal(st.Phase) {
 		fmt.Fprintf(&b, "%s %s\n", st.Phase, st.Reason)
 	}
+	if pod.Spec.ActiveDeadlineSeconds != nil && st.StartTime != nil {
+		b.WriteString("has a deadline\n") // which counts from the start time
+	}
 	if isTrue(st.Conditions, corev1.AllContainersRestarting) {
 		b.WriteString("all containers restart\n")
 	}
@@ -69,6 +72,9 @@ func durable(pod *corev1.Pod, st *corev1.PodStatus) string {
 		}
 		if end := ended(cs); end != nil {
 			fmt.Fprintf(&b, "%s ended %s %d %s\n", c.Name, end.ContainerID, end.ExitCode, end.Reason)
+			if cs.State.Terminated != nil && !mayComeBack(pod, c, kind, end.ExitCode) {
+				b.WriteString("for good\n") // it must not be seen to wait again
+			}
 		}
 	}
 	return b.String()

@@ -125,14 +125,19 @@ func words(in *Input, phase corev1.PodPhase) (reason, message string) {
 	}
 }
 
+// startTime never changes. Where nobody remembers it, because no result has been
+// saved and there is no API server, a pod that runs has begun when its sandbox did.
 func startTime(in *Input) *metav1.Time {
 	for _, known := range []*metav1.Time{in.Last.StartTime, in.Pod.Status.StartTime} {
 		if known != nil {
 			return known.DeepCopy()
 		}
 	}
-	now := metav1.NewTime(in.Now)
-	return &now
+	start := metav1.NewTime(in.Now)
+	if s, ok := readySandbox(in.Seen); ok && !s.CreatedAt.IsZero() && s.CreatedAt.Before(in.Now) {
+		start = metav1.NewTime(s.CreatedAt)
+	}
+	return &start
 }
 
 // keepOfOthers takes over what other components write into a pod's status.

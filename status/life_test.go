@@ -46,8 +46,12 @@ func (l *life) step(n int) {
 	last, _ := l.store.Get("u1")
 	if l.reopen != nil && l.choose(5) == 0 {
 		l.store = l.reopen()
-		if _, _, err := l.store.Load("u1"); err != nil {
+		_, saved, err := l.store.Load("u1")
+		if err != nil {
 			l.t.Fatal(err)
+		}
+		if !saved { // there was nothing worth it yet, and the pod may begin anew
+			last.StartTime = nil
 		}
 	}
 	base, _ := l.store.Get("u1")

@@ -2,6 +2,7 @@ package status_test
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -150,11 +151,18 @@ func TestTerminalPhaseIsFinal(t *testing.T) {
 
 func TestOtherFields(t *testing.T) {
 	pod := newPod(corev1.RestartPolicyAlways, "app")
-	st := status.Generate(input(pod, seen(runs("app", "a"))))
+	st := status.Generate(input(pod, noSandbox()))
 	if st.ObservedGeneration != 3 || st.QOSClass != corev1.PodQOSBestEffort || !st.StartTime.Time.Equal(t2) {
 		t.Errorf("generation %d, qos %s, start %v", st.ObservedGeneration, st.QOSClass, st.StartTime)
 	}
 	in := input(pod, seen(runs("app", "a")))
+	if st := status.Generate(in); !st.StartTime.Time.Equal(t0) {
+		t.Errorf("start %v: want the sandbox's, as nobody else knows", st.StartTime)
+	}
+	in.Seen.Sandboxes[0].CreatedAt = t2.Add(time.Hour)
+	if st := status.Generate(in); !st.StartTime.Time.Equal(t2) {
+		t.Errorf("start %v, which is to come", st.StartTime)
+	}
 	in.Last = corev1.PodStatus{QOSClass: corev1.PodQOSGuaranteed, StartTime: &metav1.Time{Time: t0}}
 	if st := status.Generate(in); st.QOSClass != corev1.PodQOSGuaranteed || !st.StartTime.Time.Equal(t0) {
 		t.Errorf("qos %s, start %v: want what was reported", st.QOSClass, st.StartTime)

@@ -151,6 +151,8 @@ func TestStoreRejectsContradictions(t *testing.T) {
 
 func TestStoreSurvivesARestart(t *testing.T) {
 	never, always := corev1.RestartPolicyNever, corev1.RestartPolicyAlways
+	deadline := newPod(always, "app")
+	deadline.Spec.ActiveDeadlineSeconds = new(int64(60))
 	cases := []struct {
 		name  string
 		pod   *corev1.Pod
@@ -164,6 +166,7 @@ func TestStoreSurvivesARestart(t *testing.T) {
 		{"a run-once pod that waits has nothing to lose", newPod(never, "app"), seen(), false},
 		{"an end under Always may be rebuilt", newPod(always, "app"), seen(ended("app", "a", 1)), false},
 		{"a sidecar does not make its pod run-once", newPod(always, "side:s", "app"), seen(runs("s", "a")), false},
+		{"a deadline counts from when the pod began", deadline, noSandbox(), true},
 		{"a final phase is kept", newPod(never, "app"), seen(ended("app", "a", 0)), true},
 	}
 	for _, c := range cases {
@@ -191,6 +194,24 @@ func TestStoreSurvivesARestart(t *testing.T) {
 				t.Error("the same status is news after a restart")
 			}
 		})
+	}
+}
+
+// A container that seemed to wait for its next start and turns out to have ended for
+// good has the same end before and after.
+func TestAnEndForGoodIsSaved(t *testing.T) {
+	cfg := status.StoreConfig{Dir: t.TempDir()}
+	s, pod := newStore(t, cfg), newPod(corev1.RestartPolicyOnFailure, "app")
+	st := status.Generate(input(pod, seen(ended("app", "a", 0))))
+	waits := *st.DeepCopy()
+	cs := &waits.ContainerStatuses[0]
+	cs.LastTerminationState = cs.State
+	cs.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}
+	set(t, s, pod, waits)
+	set(t, s, pod, st)
+	got, ok, err := newStore(t, cfg).Load("u1")
+	if err != nil || !ok || got.ContainerStatuses[0].State.Terminated == nil {
+		t.Errorf("Load = %+v, %v, %v; want the end", got.ContainerStatuses, ok, err)
 	}
 }
 
