@@ -190,8 +190,9 @@ func New(cfg Config) (*Syncer, error) {
 
 // SyncPod brings the pod's containers to what its spec asks for. It returns
 // done when the pod has ended: its containers will not run again, or its
-// deadline has passed. The status is reported before anything is changed, so
-// what must survive a crash is on disk before it matters.
+// deadline has passed. The status is reported before anything is started, so
+// what must survive a crash is on disk before it matters. What has to end ends
+// although the disk can't be written: it may be full of that very pod.
 func (s *Syncer) SyncPod(ctx context.Context, pod *corev1.Pod, seen observed.Pod) (done bool, err error) {
 	now := time.Now()
 	uid := observed.UID(pod.UID)
@@ -199,26 +200,30 @@ func (s *Syncer) SyncPod(ctx context.Context, pod *corev1.Pod, seen observed.Pod
 	seen = status.Recall(pod, seen, last)
 	in := s.input(pod, seen, false, now)
 	st, err := s.report(pod, in)
-	if err != nil {
-		return false, err
-	}
 	if in.Verdict != nil {
 		s.cfg.Hooks.Event(pod, corev1.EventTypeNormal, in.Verdict.Reason, in.Verdict.Message)
 	}
 	if status.IsTerminal(status.Decide(in)) {
+		s.late(pod, err)
 		return true, nil
+	}
+	if err != nil {
+		return false, err
 	}
 	if _, at := status.DeadlineExceeded(pod, st, now); !at.IsZero() {
 		s.cfg.SyncAt(uid, at)
 	}
 
-	plan := podruntime.ComputePodActions(reported(pod, st), seen, podruntime.Inputs{Actuated: s.actuated(uid)})
+	plan := podruntime.ComputePodActions(reported(pod, st), seen, podruntime.Inputs{
+		Actuated: s.actuated(uid), Unfinished: unfinished(in.Resize),
+	})
 	if plan.Done && pod.DeletionTimestamp == nil {
 		// Not all containers have an end that says how the pod went, but what did
 		// not run will not: policy Never allows no second sandbox.
 		in.Verdict = &status.Failure{Reason: reasonSandboxLost, Message: messageSandboxLost}
 		_, err := s.report(pod, in)
-		return err == nil, err
+		s.late(pod, err)
+		return true, nil
 	}
 	if plan.CreateSandbox && !pod.Spec.HostNetwork {
 		if err := s.cfg.NetworkReady(); err != nil {

@@ -430,6 +430,38 @@ func TestADiskThatCanNotBeWrittenStopsNoContainer(t *testing.T) {
 	})
 }
 
+// The disk may be full of what the pod has written into its volumes.
+func TestAPodEndsAndItsVolumesGoAlthoughTheDiskCanNotBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, pod := newWorld(t), newPod(corev1.RestartPolicyAlways)
+		pod.Spec.ActiveDeadlineSeconds = ptr.To(int64(10))
+		w.passes(pod, 2)
+		volume := filepath.Join(w.root, "pods", "u1", "volumes", "kubernetes.io~empty-dir", "work")
+		w.must(os.WriteFile(filepath.Join(volume, "much"), make([]byte, 1<<20), 0o600))
+		inTheWay := filepath.Join(w.root, "pods", "u1", "kubeletkit-status.json.tmp", "x")
+		w.must(os.MkdirAll(inTheWay, 0o750))
+
+		time.Sleep(11 * time.Second)
+		if done, err := w.pass(pod); !done || err != nil {
+			t.Fatalf("SyncPod past the deadline = %v, %v, want done", done, err)
+		}
+		w.must(w.syncer.StopPod(t.Context(), pod, w.look(pod), nil))
+		if err := w.syncer.ReleasePod(t.Context(), pod, w.look(pod)); err == nil {
+			t.Error("ReleasePod succeeded, and the result is not on disk")
+		}
+		if _, err := os.Stat(volume); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the volume is still there: %v", err)
+		}
+
+		w.must(os.RemoveAll(filepath.Dir(inTheWay)))
+		w.must(w.syncer.ReleasePod(t.Context(), pod, w.look(pod)))
+		w.rebuild()
+		if st, ok, err := w.statuses.Load("u1"); !ok || err != nil || st.Phase != corev1.PodFailed || st.Reason != "DeadlineExceeded" {
+			t.Errorf("on disk: %s %s, %v, %v", st.Phase, st.Reason, ok, err)
+		}
+	})
+}
+
 func TestAStopOfAPodThatOnlyTheRuntimeKnows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, pod := newWorld(t), newPod(corev1.RestartPolicyAlways)

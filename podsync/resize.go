@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/kubeletkit/kubeletkit/observed"
 	"github.com/kubeletkit/kubeletkit/podruntime"
@@ -22,6 +24,7 @@ func (s *Syncer) resize(ctx context.Context, pod *corev1.Pod, seen observed.Pod,
 		return nil
 	}
 	var resizeErr error
+	changed := false
 	if plan.ResizePod {
 		var cgroup podruntime.PodCgroup
 		if s.cfg.Cgroups != nil {
@@ -29,6 +32,8 @@ func (s *Syncer) resize(ctx context.Context, pod *corev1.Pod, seen observed.Pod,
 		}
 		done, err := s.cfg.Runtime.Resize(ctx, pod, seen, plan, cgroup)
 		for _, d := range done {
+			old, _ := s.cfg.Allocations.Actuated(observed.UID(pod.UID), d.Name)
+			changed = changed || !equality.Semantic.DeepEqual(old, d.Resources)
 			err = errors.Join(err, s.cfg.Allocations.SetActuated(observed.UID(pod.UID), d.Name, d.Resources))
 		}
 		if resizeErr = err; err == nil {
@@ -39,8 +44,11 @@ func (s *Syncer) resize(ctx context.Context, pod *corev1.Pod, seen observed.Pod,
 		}
 	}
 	s.cfg.Allocations.Progress(pod, seen, resizeErr, time.Now())
-	if plan.ResizePod {
-		// The runtime tells of no event, so nothing else would carry this out.
+	switch {
+	case changed && resizeErr == nil:
+		// The runtime tells of no event, and seen has the old amounts.
+		s.cfg.SyncAt(observed.UID(pod.UID), time.Now())
+	case plan.ResizePod:
 		if _, err := s.report(pod, s.input(pod, seen, false, time.Now())); err != nil {
 			return errors.Join(resizeErr, err)
 		}
@@ -49,6 +57,11 @@ func (s *Syncer) resize(ctx context.Context, pod *corev1.Pod, seen observed.Pod,
 		return fmt.Errorf("resize: %w", resizeErr)
 	}
 	return nil
+}
+
+// unfinished reports whether a resize is under way.
+func unfinished(conditions []corev1.PodCondition) bool {
+	return slices.ContainsFunc(conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodResizeInProgress })
 }
 
 // addResources tells what is in force, and which resizes are on their way.

@@ -18,9 +18,8 @@ import (
 // containers running; it is logged, and reported again by the release.
 func (s *Syncer) StopPod(ctx context.Context, pod *corev1.Pod, seen observed.Pod, grace *int64) error {
 	if pod != nil {
-		if _, err := s.report(pod, s.input(pod, seen, false, time.Now())); err != nil {
-			s.cfg.Log.Error(err, "status is late", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID)
-		}
+		_, err := s.report(pod, s.input(pod, seen, false, time.Now()))
+		s.late(pod, err)
 	}
 	if err := s.cfg.Runtime.StopPod(ctx, pod, seen, grace); err != nil {
 		if pod != nil && ctx.Err() == nil { // else a stop with less grace follows
@@ -32,6 +31,13 @@ func (s *Syncer) StopPod(ctx context.Context, pod *corev1.Pod, seen observed.Pod
 		s.cfg.Hooks.Step(pod, "stopped")
 	}
 	return nil
+}
+
+// late notes a status that is not on disk yet. The release has to write it.
+func (s *Syncer) late(pod *corev1.Pod, err error) {
+	if err != nil {
+		s.cfg.Log.Error(err, "status is late", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID)
+	}
 }
 
 // giveBack returns what a pod holds of the node beside its volumes.
@@ -49,17 +55,15 @@ func (s *Syncer) giveBack(ctx context.Context, uid observed.UID) error {
 	return nil
 }
 
-// ReleasePod reports how the pod ended and gives back its volumes,
-// its cgroup and its users. The pod's
+// ReleasePod gives back the pod's volumes, its cgroup and its users, and reports how
+// it ended. It has not succeeded before that is on disk. The pod's
 // directory stays until [Syncer.Forget]: a pod that has ended may still be
 // desired, and its result is kept there.
 func (s *Syncer) ReleasePod(ctx context.Context, pod *corev1.Pod, seen observed.Pod) error {
 	uid := observed.UID(pod.UID)
 	now := time.Now()
 	st, err := s.report(pod, s.input(pod, status.Recall(pod, seen, s.last(pod)), true, now))
-	if err != nil {
-		return err
-	}
+	s.late(pod, err)
 	if err := s.cfg.Volumes.TearDown(ctx, uid); err != nil {
 		return fmt.Errorf("tear down volumes: %w", err)
 	}
