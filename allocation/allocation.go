@@ -3,7 +3,9 @@ package allocation
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -226,6 +228,20 @@ func (a *Allocations) Forget(uid observed.UID, now time.Time) error {
 		return fmt.Errorf("forget resources of pod %s: %w", uid, err)
 	}
 	return nil
+}
+
+// Pods are all that there is a record of, in no order. It is how pods are found that
+// left while no agent ran.
+func (a *Allocations) Pods() []observed.UID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	uids := slices.Collect(maps.Keys(a.mu.allocated))
+	for uid := range a.mu.actuated {
+		if _, ok := a.mu.allocated[uid]; !ok {
+			uids = append(uids, uid)
+		}
+	}
+	return uids
 }
 
 // save writes a file with one record changed, and changes it in memory when that

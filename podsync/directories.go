@@ -44,9 +44,9 @@ func (s *Syncer) makeDirs(pod *corev1.Pod) error {
 	return nil
 }
 
-// Dirs returns the UIDs of all pods that have a directory or a cgroup, wanted or
-// not; one may come twice. It is
-// how pods are found that were removed while no agent ran.
+// Dirs returns the UIDs of all pods that have a directory, a cgroup or a record of
+// their resources, wanted or not; one may come twice. It is how pods are found that
+// were removed while no agent ran.
 func (s *Syncer) Dirs() ([]observed.UID, error) {
 	var uids []observed.UID
 	if s.cfg.Cgroups != nil {
@@ -54,6 +54,9 @@ func (s *Syncer) Dirs() ([]observed.UID, error) {
 		if uids, err = s.cfg.Cgroups.All(); err != nil {
 			return nil, err
 		}
+	}
+	if s.cfg.Allocations != nil {
+		uids = append(uids, s.cfg.Allocations.Pods()...)
 	}
 	entries, err := os.ReadDir(filepath.Join(s.cfg.RootDir, "pods"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -79,6 +79,8 @@ type Allocations interface {
 	Progress(pod *corev1.Pod, seen observed.Pod, resizeErr error, now time.Time)
 	Conditions(uid observed.UID) []corev1.PodCondition
 	Forget(uid observed.UID, now time.Time) error
+	// Pods are all that there is a record of.
+	Pods() []observed.UID
 }
 
 // UserNamespaces gives pods users of their own. The userns room satisfies it.

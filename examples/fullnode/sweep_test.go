@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/allocation"
 	"github.com/kubeletkit/kubeletkit/criclient/critest"
 	"github.com/kubeletkit/kubeletkit/observed"
 	"github.com/kubeletkit/kubeletkit/podsync"
@@ -154,6 +156,24 @@ func TestAPodThatIsHeldBackCanBeTakenAway(t *testing.T) {
 		w.always(time.Minute, time.Second, "gone for good", func() bool { return w.gone("web") })
 		w.static.put(pod)
 		w.within(20*time.Second, "running", func() bool { return w.runs("web", "app") && w.phase("web") == corev1.PodRunning })
+	})
+}
+
+// It was granted resources, and the agent ended before it made anything of it.
+func TestAPodOfWhichOnlyARecordIsLeftIsForgotten(t *testing.T) {
+	story(t, critest.Config{}, func(t *testing.T, w *world) {
+		recorded := func() *allocation.Allocations {
+			a, err := allocation.New(allocation.Config{Dir: w.options.rootDir})
+			w.must(err)
+			return a
+		}
+		_, err := recorded().Set(makePod("lost", "lost", asking("100m", "200m")), time.Now())
+		w.must(err)
+		w.static.put(makePod("web", "web"))
+		w.start()
+		w.within(3*time.Minute, "only the other one's record", func() bool {
+			return slices.Equal(recorded().Pods(), []observed.UID{"web"})
+		})
 	})
 }
 
