@@ -61,7 +61,7 @@ func entries(auths map[string]*dockerAuth) ([]Entry, error) {
 		if strings.TrimSpace(a.Auth) != "" {
 			var err error
 			if a.Username, a.Password, err = decodeAuth(a.Auth); err != nil {
-				return nil, fmt.Errorf("registry %q: field auth: %w", key, err)
+				return nil, fmt.Errorf("registry %q: field auth: %w", shown(key), err)
 			}
 		}
 		if a.Username == "" && a.Password == "" && a.IdentityToken == "" && a.RegistryToken == "" {

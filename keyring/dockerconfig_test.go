@@ -46,6 +46,7 @@ func TestParseConfigJSON(t *testing.T) {
 		{"no object", `[]`, nil, "cannot unmarshal array"},
 		{"not base64", `{"auths":{"a.example":{"auth":"s3cret!"}}}`, nil, `registry "a.example": field auth: not base64`},
 		{"no colon", `{"auths":{"a.example":{"auth":"` + b64("s3cret") + `"}}}`, nil, `registry "a.example": field auth: not base64 of user:password`},
+		{"a password in the key", `{"auths":{"https://me:s3cret@a.example":{"auth":"!"}}}`, nil, `registry "...@a.example": field auth: not base64`},
 		{"a list of registries", `{"auths":["s3cret"]}`, nil, "cannot unmarshal array"},
 	}
 	for _, tt := range tests {

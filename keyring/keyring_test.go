@@ -108,6 +108,23 @@ func TestSecretsAreTriedMostSpecificFirst(t *testing.T) {
 	}
 }
 
+func TestAPasswordInAKeyIsNotLogged(t *testing.T) {
+	v, file := vault{}, filepath.Join(t.TempDir(), "config.json")
+	v.put("team", "one", map[string]string{"https://me:s3cret@reg.example": "u:p"})
+	if err := os.WriteFile(file, []byte(`{"auths":`+auth(map[string]string{"me:s3cret@reg.example": "u:p"})+`}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said, opts, write := logged()
+	k := mustNew(t, keyring.Config{Secrets: v, Files: []string{file}, Log: funcr.New(write, opts)})
+	if got := found(t, k, "reg.example/a", podWith("one")); got != nil {
+		t.Errorf("found %v", got)
+	}
+	all := strings.Join(*said, "\n")
+	if strings.Count(all, "@reg.example") != 2 || strings.Contains(all, "s3cret") {
+		t.Errorf("logged %s", all)
+	}
+}
+
 func TestTheSourceTellsWhoseACredentialIs(t *testing.T) {
 	v := vault{}
 	v.put("team", "one", map[string]string{"reg.example": "u:p"})

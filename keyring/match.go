@@ -83,9 +83,18 @@ func parseKey(key string) (pattern, error) {
 	}
 	host, port, err := splitPort(hostport)
 	if err != nil {
-		return pattern{}, fmt.Errorf("key %q: %w", key, err)
+		return pattern{}, fmt.Errorf("key %q: %w", shown(key), err)
 	}
 	return pattern{host: strings.ToLower(host), port: port, path: path}, nil
+}
+
+// shown is a key as errors name it: who takes it for a URL may have put a password
+// before the host.
+func shown(key string) string {
+	if at := strings.LastIndexByte(key, '@'); at >= 0 {
+		return "..." + key[at:]
+	}
+	return key
 }
 
 func splitPort(hostport string) (host, port string, err error) {
