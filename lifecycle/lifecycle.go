@@ -98,8 +98,9 @@ func New(cfg Config) (*Runner, error) {
 
 // Run runs the hook and returns what its command wrote, shortened to the last 10
 // KiB. It returns soon after ctx ends, with an error that wraps the context's when
-// the hook had not done its work by then. A command that exits with another code than 0 is an error, and so is
-// a request without an answer; which status an answer has does not matter.
+// the hook had not done its work by then. A command that exits with another code
+// than 0 is an error, and so is a request without an answer; which status an answer
+// has does not matter.
 //
 // The output may hold secrets of the container. It belongs into no event.
 func (r *Runner) Run(ctx context.Context, call Call) (output string, err error) {

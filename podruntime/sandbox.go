@@ -26,9 +26,9 @@ type Sandbox struct {
 }
 
 // EnsureSandbox carries out the first half of a plan: what has to be stopped or
-// removed, and the sandbox. spec counts only if the plan starts something. It returns the sandbox kept or made, or the zero
-// Sandbox when the plan ends with a stopped pod. The first thing that fails ends
-// the call; the next plan starts from what was done.
+// removed, and the sandbox. spec counts only if the plan starts something. It returns
+// the sandbox kept or made, or the zero Sandbox when the plan ends with a stopped pod.
+// The first thing that fails ends the call; the next plan starts from what was done.
 func (r *Runtime) EnsureSandbox(ctx context.Context, pod *corev1.Pod, seen observed.Pod, plan Plan, spec SandboxSpec) (Sandbox, error) {
 	if plan.KillPod {
 		if plan.CreateSandbox && plan.SandboxID != "" {
