@@ -34,6 +34,9 @@ type Plan struct {
 	Resize []Resize
 	// ResizePod is true when the pod's own resources change.
 	ResizePod bool
+	// PodFrom is what the pod as a whole was given last, if its pod-level resources
+	// change.
+	PodFrom *corev1.ResourceRequirements
 	// Prune lists instances of init containers that nobody needs any more.
 	Prune []observed.Container
 	// Start lists containers to start, in this order.
@@ -95,6 +98,9 @@ type Inputs struct {
 	// Actuated gives the resources that the named container, or the pod under
 	// [PodItself], was given last. With nil nothing is ever resized.
 	Actuated func(container string) (corev1.ResourceRequirements, bool)
+	// Unfinished: a resize is under way. The pod's cgroup may be behind although
+	// each container has what it was granted.
+	Unfinished bool
 }
 
 // String says in one line, for people, what the plan does.

@@ -55,6 +55,15 @@ func (d *decision) resizes() {
 	if d.in.Actuated == nil {
 		return
 	}
+	if r := d.pod.Spec.Resources; r != nil {
+		from, ok := d.actuated(PodItself)
+		if ok && (differs(from, *r, corev1.ResourceCPU) || differs(from, *r, corev1.ResourceMemory)) {
+			d.plan.ResizePod, d.plan.PodFrom = true, &from
+		}
+	}
+	if d.in.Unfinished && d.seen.HasRunning() {
+		d.plan.ResizePod = true
+	}
 	killed := make(map[observed.ContainerID]bool, len(d.plan.Kill))
 	for _, k := range d.plan.Kill {
 		killed[k.Container.ID] = true
@@ -66,8 +75,8 @@ func (d *decision) resizes() {
 		}
 		change := Resize{
 			Name: c.Name, From: from,
-			CPU:    differs(from, c.Resources, corev1.ResourceCPU),
-			Memory: differs(from, c.Resources, corev1.ResourceMemory),
+			CPU:    differs(from, c.Resources, corev1.ResourceCPU) || d.inherits(c, corev1.ResourceCPU),
+			Memory: differs(from, c.Resources, corev1.ResourceMemory) || d.inherits(c, corev1.ResourceMemory),
 		}
 		if !change.CPU && !change.Memory {
 			continue
@@ -81,12 +90,17 @@ func (d *decision) resizes() {
 			d.plan.ResizePod = true
 		}
 	}
-	if r := d.pod.Spec.Resources; r != nil {
-		from, ok := d.actuated(PodItself)
-		if ok && (differs(from, *r, corev1.ResourceCPU) || differs(from, *r, corev1.ResourceMemory)) {
-			d.plan.ResizePod = true
-		}
+}
+
+// inherits reports whether the container is bounded by the pod's own limit alone
+// (see [limitOf]), and that one changes.
+func (d *decision) inherits(c *corev1.Container, name corev1.ResourceName) bool {
+	own := c.Resources.Limits[name]
+	if d.plan.PodFrom == nil || !own.IsZero() {
+		return false
 	}
+	limit := d.plan.PodFrom.Limits[name]
+	return limit.Cmp(d.pod.Spec.Resources.Limits[name]) != 0
 }
 
 // differs compares the request and the limit of one resource. None is zero.

@@ -57,7 +57,7 @@ func (r *Runtime) Resize(ctx context.Context, pod *corev1.Pod, seen observed.Pod
 	if !plan.ResizePod {
 		return nil, nil
 	}
-	z := &resizing{r: r, pod: pod, sandbox: plan.SandboxID, cgroup: cgroup}
+	z := &resizing{r: r, pod: pod, sandbox: plan.SandboxID, cgroup: cgroup, has: plan.PodFrom}
 	for _, change := range plan.Resize {
 		c, kind, ok := podspec.Find(pod, change.Name)
 		if !ok {
@@ -73,11 +73,14 @@ func (r *Runtime) Resize(ctx context.Context, pod *corev1.Pod, seen observed.Pod
 
 // resizing is one call of [Runtime.Resize].
 type resizing struct {
-	r          *Runtime
-	pod        *corev1.Pod
-	sandbox    observed.SandboxID
-	cgroup     PodCgroup
-	now, want  PodLimits // of the pod's cgroup; now follows what is written
+	r         *Runtime
+	pod       *corev1.Pod
+	sandbox   observed.SandboxID
+	cgroup    PodCgroup
+	now, want PodLimits // of the pod's cgroup; now follows what is written
+	// has is what containers without limits of their own get from the pod; nil if
+	// that does not change.
+	has        *corev1.ResourceRequirements
 	containers []*resized
 }
 
@@ -184,11 +187,17 @@ func (z *resizing) update(ctx context.Context, name corev1.ResourceName) error {
 			taking = append(taking, c)
 		}
 	}
+	pod := z.pod
+	if z.has != nil {
+		has := merged(*z.has, *pod.Spec.Resources, name)
+		shown := *pod
+		shown.Spec.Resources, z.has, pod = &has, &has, &shown
+	}
 	for _, c := range slices.Concat(giving, taking) {
 		next := *c.c
 		next.Resources = merged(c.has, c.c.Resources, name)
 		err := z.r.cfg.CRI.UpdateContainerResources(ctx, string(c.Container.ID), &runtimeapi.ContainerResources{
-			Linux: z.r.rules.linuxResources(z.pod, &next, c.kind),
+			Linux: z.r.rules.linuxResources(pod, &next, c.kind),
 		})
 		if err != nil {
 			return criclient.Wrap(fmt.Sprintf("update %s of container %s", name, c.Name), err)

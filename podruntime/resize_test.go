@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,7 +68,10 @@ func TestPlansOfAResize(t *testing.T) {
 	withProbes.Startup = func(observed.ContainerID) podruntime.ProbeResult { return podruntime.ProbeUnknown }
 	podLevel := wants(pod("Always", "a"), "a", "1/1 1Gi/1Gi")
 	podLevel.Spec.Resources = ptr(needs("2/2 2Gi/2Gi"))
+	bounded := wants(wants(pod("Always", "a", "b"), "a", "1/- 1Gi/-"), "b", "1/- 1Gi/1Gi")
+	bounded.Spec.Resources = ptr(needs("2/2 2Gi/4Gi"))
 	const restart = "memory=RestartContainer"
+	unfinished := func(in podruntime.Inputs) podruntime.Inputs { in.Unfinished = true; return in }
 	runPlans(t, []planCase{
 		{name: "the same amounts are nothing to do", in: had("a", "1/1 1Gi/1Gi"), want: "nothing to do",
 			pod: wants(pod("Always", "a"), "a", "1000m/1 1024Mi/1Gi", restart), seen: seen(run("a"))},
@@ -106,6 +110,14 @@ func TestPlansOfAResize(t *testing.T) {
 			pod: wants(pod("Never", "a", "b"), "b", "1/1 2Gi/2Gi"), seen: seen(run("a"), ex("b", 1))},
 		{name: "the pod alone is resized", in: had("", "1/1 1Gi/1Gi", "a", "1/1 1Gi/1Gi"), want: "resize pod",
 			pod: podLevel, seen: seen(run("a"))},
+		{name: "whom the pod's limit bounds is resized with it", in: had("", "2/2 2Gi/2Gi", "a", "1/- 1Gi/-", "b", "1/- 1Gi/1Gi"), want: "resize pod, resize [a]",
+			pod: bounded, seen: seen(run("a"), run("b"))},
+		{name: "each by the resource that it has no limit of", in: had("", "2/1 2Gi/4Gi", "a", "1/- 1Gi/-", "b", "1/- 1Gi/1Gi"), want: "resize pod, resize [a, b]",
+			pod: bounded, seen: seen(run("a"), run("b"))},
+		{name: "a request of the pod changes no container", in: had("", "1/2 1Gi/4Gi", "a", "1/- 1Gi/-", "b", "1/- 1Gi/1Gi"), want: "resize pod",
+			pod: bounded, seen: seen(run("a"), run("b"))},
+		{name: "what an error left behind is made up for", in: unfinished(had("a", "1/1")), want: "resize pod",
+			pod: wants(pod("Always", "a"), "a", "1/1"), seen: seen(run("a"))},
 		{name: "nothing is resized in a pod that is being deleted", in: had("a", "1/1"), want: "nothing to do",
 			pod: deleted(wants(pod("Always", "a"), "a", "2/2")), seen: seen(run("a"))},
 		{name: "nor in one that ends", in: had("a", "1/1"), want: "ended",
@@ -363,6 +375,38 @@ func TestAResizeThatFails(t *testing.T) {
 				t.Errorf("done = %v, want %s; calls %v, want %d", got, tt.done, log, tt.calls)
 			}
 		})
+	}
+}
+
+// Of the pod's limits, too, only one resource changes at a time: the kernel allows
+// no cgroup more processor time than the one it is in has.
+func TestAResizeOfThePodReachesWhomItBounds(t *testing.T) {
+	n := newNode(t)
+	p := wants(pod("Always", "a"), "a", "500m/- 100Mi/-")
+	p.Spec.Resources = ptr(needs("1/1 200Mi/200Mi"))
+	n.converge(p)
+	p.Spec.Resources = ptr(needs("2/2 400Mi/400Mi"))
+	see := n.see(p)
+	var log []string
+	c := &cri{Runtime: n.rt, log: &log, sandbox: status.Error(codes.Unimplemented, "unknown method")}
+	r, err := podruntime.New(podruntime.Config{CRI: c, Images: stubImages{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := podruntime.ComputePodActions(p, see, had("", "1/1 200Mi/200Mi", "a", "500m/- 100Mi/-"))
+	done, err := r.Resize(t.Context(), p, see, plan, &box{now: normal, want: grown, log: &log})
+	if err != nil || len(done) != 2 || done[0].Name != "a" || done[1].Name != podruntime.PodItself {
+		t.Errorf("Resize = %v, %v", done, err)
+	}
+	want := []string{
+		"cgroup memory 400", "container a memory 400 shares 512 quota 100000",
+		"cgroup quota 200000", "cgroup shares 2048", "container a memory 400 shares 512 quota 200000",
+	}
+	if !slices.Equal(log, want) {
+		t.Errorf("calls:\n%s\nwant:\n%s", strings.Join(log, "\n"), strings.Join(want, "\n"))
+	}
+	if p.Spec.Resources.Limits.Cpu().Value() != 2 {
+		t.Errorf("the pod was changed: %v", p.Spec.Resources)
 	}
 }
 
