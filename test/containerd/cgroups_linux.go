@@ -67,3 +67,13 @@ func removeCgroupRoot(at layout) {
 		_ = os.Remove(dir)
 	}
 }
+
+// removePodCgroups tries once; what something runs in stays.
+func removePodCgroups(at layout) {
+	for _, pod := range podCgroups(at) {
+		below, _ := filepath.Glob(pod + "/*/") // the pattern is well formed
+		for _, dir := range append(below, pod) {
+			_ = os.Remove(dir)
+		}
+	}
+}

@@ -42,7 +42,8 @@ func (d *Daemon) Close() error {
 	return errors.Join(err, d.lock.Close())
 }
 
-// RemovePods stops and removes every pod through CRI, without a grace period.
+// RemovePods stops and removes every pod through CRI, without a grace period, and
+// the cgroups that their agent would remove if it still ran.
 func (d *Daemon) RemovePods(ctx context.Context) error {
 	list, err := d.Runtime().ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
@@ -61,7 +62,9 @@ func (d *Daemon) RemovePods(ctx context.Context) error {
 			return nil
 		})
 	}
-	return g.Wait()
+	err = g.Wait()
+	removePodCgroups(d.at)
+	return err
 }
 
 // ShimPids returns the shims' processes by sandbox ID: one shim serves a pod.

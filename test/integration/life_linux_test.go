@@ -51,12 +51,12 @@ func TestBadManifestsDoNotTouchTheOthers(t *testing.T) {
 	first := WaitRunning(t, 30*time.Second, "good", "main")
 	a.Write("broken.yaml", "kind: Pod\nmetadata: [")
 	a.Write("typo.yaml", strings.Replace(sleeper("typo"), "args:", "agrs:", 1))
-	a.Write("secret.yaml", sleeper("secret")+"  volumes:\n  - name: s\n    secret: {secretName: s}\n")
-	a.Write("later.yaml", sleeper("later", "activeDeadlineSeconds: 3600", "shareProcessNamespace: true", "hostname: h", "dnsConfig: {nameservers: [10.0.0.1]}"))
+	a.Write("account.yaml", sleeper("account", "serviceAccountName: robot"))
+	a.Write("later.yaml", sleeper("later", "activeDeadlineSeconds: 3600", "shareProcessNamespace: true", "hostname: h", "automountServiceAccountToken: true"))
 	// A file that breaks keeps the pod of its last good version.
 	a.Write("good.yaml", "apiVersion: v1\nkind: Pod\nspec: {containers: 3}\n")
 	refused := a.WaitPhase(10*time.Second, "later", corev1.PodFailed)
-	require.Contains(t, refused.Status.Message, "spec.dnsConfig")
+	require.Contains(t, refused.Status.Message, "spec.automountServiceAccountToken")
 	for _, words := range []string{"broken.yaml", "typo.yaml", "agrs", "static pods may not reference", "good.yaml"} {
 		Eventually(t, 5*time.Second, func() error {
 			if log, _ := os.ReadFile(a.LogFile); !strings.Contains(string(log), words) {
@@ -71,7 +71,7 @@ func TestBadManifestsDoNotTouchTheOthers(t *testing.T) {
 		}
 		return nil
 	})
-	for _, f := range []string{"good.yaml", "broken.yaml", "typo.yaml", "secret.yaml", "later.yaml"} {
+	for _, f := range []string{"good.yaml", "broken.yaml", "typo.yaml", "account.yaml", "later.yaml"} {
 		a.Remove(f)
 	}
 	a.NothingLeft(20 * time.Second)

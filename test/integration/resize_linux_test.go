@@ -1,0 +1,406 @@
+package integration_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// resizable is a manifest of a pod with a UID of its own, so that an edit of it is
+// a change of the same pod and not another one. The UID is the name, too.
+func resizable(name, spec string) string {
+	return observation{meta: "  uid: uid-" + name, spec: "  restartPolicy: Always\n" + strings.Trim(spec, "\n")}.manifest(name)
+}
+
+// story is one pod while its resources change.
+type story struct {
+	*testing.T
+	sight
+	// started is the container "c" as it ran before.
+	started string
+}
+
+// begin starts a pod and waits until it runs with nothing under way.
+func begin(t *testing.T, a *Agent, name, spec string) *story {
+	t.Helper()
+	s := &story{T: t, sight: sight{agent: a, Name: name}}
+	a.Write(name+".yaml", resizable(name, spec))
+	s.until(60*time.Second, runs)
+	require.EqualValues(t, "uid-"+name, s.Pod.UID)
+	s.started = s.Status(t, "c").ContainerID
+	return s
+}
+
+func (s *story) edit(spec string) {
+	s.Helper()
+	s.agent.Write(s.Name+".yaml", resizable(s.Name, spec))
+}
+
+// until waits for all of the conditions at once.
+func (s *story) until(within time.Duration, all ...func(corev1.Pod) error) {
+	s.Helper()
+	Eventually(s.T, within, func() (err error) {
+		if s.Pod, err = s.agent.Pod(s.Name); err != nil {
+			return err
+		}
+		for _, one := range all {
+			err = errors.Join(err, one(s.Pod))
+		}
+		return err
+	})
+}
+
+// has waits for a container with these amounts, in force and allocated. The text is
+// "cpu request/limit memory request/limit"; a dash is none.
+func has(name, text string) func(corev1.Pod) error {
+	return func(p corev1.Pod) error {
+		want := amounts(text)
+		for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
+			if c.Name != name {
+				continue
+			}
+			if c.Resources == nil {
+				return fmt.Errorf("container %s has no resources: %s", name, states(p))
+			}
+			return errors.Join(
+				sameAmounts(name+" requests", want.Requests, c.Resources.Requests),
+				sameAmounts(name+" limits", want.Limits, c.Resources.Limits),
+				sameAmounts(name+" allocated", want.Requests, c.AllocatedResources))
+		}
+		return fmt.Errorf("container %s has no status", name)
+	}
+}
+
+func amounts(text string) corev1.ResourceRequirements {
+	r := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
+	for i, pair := range strings.Fields(text) {
+		name := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}[i]
+		request, limit, _ := strings.Cut(pair, "/")
+		if request != "-" {
+			r.Requests[name] = resource.MustParse(request)
+		}
+		if limit != "-" {
+			r.Limits[name] = resource.MustParse(limit)
+		}
+	}
+	return r
+}
+
+func sameAmounts(what string, want, got corev1.ResourceList) error {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		w, g := want[name], got[name]
+		if w.Cmp(g) != 0 {
+			return fmt.Errorf("%s of %s are %s, want %s", what, name, g.String(), w.String())
+		}
+	}
+	return nil
+}
+
+// resize waits for what is said of the pod's resize: a condition and its reason such
+// as "PodResizePending Deferred", or nothing.
+func resize(want string) func(corev1.Pod) error {
+	return func(p corev1.Pod) error {
+		var all []string
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress {
+				all = append(all, strings.TrimSpace(string(c.Type)+" "+c.Reason))
+				if c.Status != corev1.ConditionTrue || c.LastTransitionTime.IsZero() || c.LastProbeTime.IsZero() {
+					return fmt.Errorf("condition %+v", c)
+				}
+			}
+		}
+		if got := strings.Join(all, ", "); got != want {
+			return fmt.Errorf("of the resize is said %q, want %q: %v", got, want, p.Status.Conditions)
+		}
+		return nil
+	}
+}
+
+// said is the message of a condition.
+func (s *story) said(kind corev1.PodConditionType) string {
+	for _, c := range s.Pod.Status.Conditions {
+		if c.Type == kind {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// untouched fails unless "c" still is the instance of before.
+func (s *story) untouched() {
+	s.Helper()
+	c := s.Status(s.T, "c")
+	require.Equal(s, s.started, c.ContainerID, "the container was restarted")
+	require.Zero(s, c.RestartCount)
+	require.Len(s, containers(s.T, s.Name, "c"), 1)
+}
+
+// box is the pod's cgroup.
+func (s *story) box() box {
+	tier := map[corev1.PodQOSClass][]string{corev1.PodQOSBurstable: {"burstable"}}[s.Pod.Status.QOSClass]
+	return s.Box(tier...)
+}
+
+// oneContainer is a pod with "c". resources is YAML, and more are fields of "c".
+func oneContainer(resources string, more ...string) string {
+	spec := "  containers:\n  - name: c\n    image: KK\n    args: [sleep, forever]\n    resources: " + resources + "\n"
+	for _, m := range more {
+		spec += "    " + m + "\n"
+	}
+	return spec
+}
+
+func TestResizeOfPodsThatRun(t *testing.T) {
+	a := StartAgent(t, Options{})
+	for _, c := range []struct {
+		name string
+		run  func(t *testing.T, a *Agent, pod string)
+	}{
+		{"a Guaranteed pod grows and shrinks, its cgroup with it", growAndShrink},
+		{"of two containers one takes what the other gives", giveAndTake},
+		{"a sidecar is resized as its pod's containers are", resizeSidecar},
+		{"requests alone change weights alone", resizeRequests},
+		{"a container whose policy asks for it is restarted, once", resizeByRestart},
+		{"what does not fit the node waits, and can be taken back", resizeTooLarge},
+		{"a limit below what is used changes nothing until there is room", resizeInUse},
+		{"a pod with limits of its own grows and shrinks with the containers that it bounds", resizePodLevel},
+		{"another class and a limit taken away are never granted", resizeForbidden},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			pod := strings.ToLower(strings.Join(strings.FieldsFunc(c.name, func(r rune) bool { return r == ' ' || r == ',' })[:4], "-"))
+			c.run(t, a, pod)
+			a.Remove(pod + ".yaml")
+		})
+	}
+	a.NothingLeft(60 * time.Second)
+}
+
+func growAndShrink(t *testing.T, a *Agent, pod string) {
+	s := begin(t, a, pod, oneContainer("{limits: {cpu: 50m, memory: 32Mi}}"))
+	for _, step := range []struct {
+		resources, amounts string
+		want               limits
+	}{
+		{"{limits: {cpu: 200m, memory: 64Mi}}", "200m/200m 64Mi/64Mi", limits{shares: 204, quota: 20_000, period: 100_000, memory: 64 * mib}},
+		{"{limits: {cpu: 100m, memory: 64Mi}}", "100m/100m 64Mi/64Mi", limits{shares: 102, quota: 10_000, period: 100_000, memory: 64 * mib}},
+		{"{limits: {cpu: 100m, memory: 48Mi}}", "100m/100m 48Mi/48Mi", limits{shares: 102, quota: 10_000, period: 100_000, memory: 48 * mib}},
+		{"{limits: {cpu: 150m, memory: 24Mi}}", "150m/150m 24Mi/24Mi", limits{shares: 153, quota: 15_000, period: 100_000, memory: 24 * mib}},
+	} {
+		s.edit(oneContainer(step.resources))
+		s.until(10*time.Second, has("c", step.amounts), resize(""))
+		s.box().wantLimits(t, step.want)
+		s.ContainerBox(t, "c").wantLimits(t, step.want)
+		s.untouched()
+	}
+	require.Equal(t, corev1.PodQOSGuaranteed, s.Pod.Status.QOSClass)
+}
+
+func giveAndTake(t *testing.T, a *Agent, pod string) {
+	spec := func(c, d string) string {
+		return "  containers:\n" + sleeps("c", c) + sleeps("d", d)
+	}
+	s := begin(t, a, pod, spec("{limits: {cpu: 40m, memory: 48Mi}}", "{limits: {cpu: 80m, memory: 24Mi}}"))
+	s.edit(spec("{limits: {cpu: 80m, memory: 24Mi}}", "{limits: {cpu: 40m, memory: 48Mi}}"))
+	s.until(10*time.Second, has("c", "80m/80m 24Mi/24Mi"), has("d", "40m/40m 48Mi/48Mi"), resize(""))
+	s.box().wantLimits(t, limits{shares: 122, quota: 12_000, memory: 72 * mib})
+	s.ContainerBox(t, "c").wantLimits(t, limits{shares: 81, quota: 8000, memory: 24 * mib})
+	s.ContainerBox(t, "d").wantLimits(t, limits{shares: 40, quota: 4000, memory: 48 * mib})
+	s.untouched()
+}
+
+func resizeSidecar(t *testing.T, a *Agent, pod string) {
+	spec := func(resources string) string {
+		return "  initContainers:\n  - {name: side, image: KK, restartPolicy: Always, args: [sleep, forever], resources: " + resources + "}\n" +
+			"  containers:\n" + sleeps("c", "{limits: {cpu: 20m, memory: 16Mi}}")
+	}
+	s := begin(t, a, pod, spec("{limits: {cpu: 20m, memory: 16Mi}}"))
+	s.edit(spec("{limits: {cpu: 60m, memory: 32Mi}}"))
+	s.until(10*time.Second, has("side", "60m/60m 32Mi/32Mi"), has("c", "20m/20m 16Mi/16Mi"), resize(""))
+	s.box().wantLimits(t, limits{shares: 81, quota: 8000, memory: 48 * mib})
+	s.ContainerBox(t, "side").wantLimits(t, limits{shares: 61, quota: 6000, memory: 32 * mib})
+	s.untouched()
+	require.Zero(t, s.Status(t, "side").RestartCount)
+}
+
+func resizeRequests(t *testing.T, a *Agent, pod string) {
+	s := begin(t, a, pod, oneContainer("{requests: {cpu: 20m, memory: 16Mi}}"))
+	tier := kubepods("burstable")
+	s.edit(oneContainer("{requests: {cpu: 300m, memory: 32Mi}}"))
+	s.until(10*time.Second, has("c", "300m/- 32Mi/-"), resize(""))
+	want := limits{shares: 307, quota: -1, memory: -1}
+	s.box().wantLimits(t, want)
+	s.ContainerBox(t, "c").wantLimits(t, want)
+	s.untouched()
+	if !unified() { // the tier weighs what its pods request
+		Eventually(t, 5*time.Second, func() error {
+			if got := tier.shares(t); got < 307 {
+				return fmt.Errorf("the tier weighs %d", got)
+			}
+			return nil
+		})
+	}
+}
+
+func resizeByRestart(t *testing.T, a *Agent, pod string) {
+	spec := func(resources string) string {
+		return oneContainer(resources, "resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]")
+	}
+	s := begin(t, a, pod, spec("{limits: {cpu: 50m, memory: 32Mi}}"))
+	s.edit(spec("{limits: {cpu: 80m, memory: 32Mi}}"))
+	s.until(10*time.Second, has("c", "80m/80m 32Mi/32Mi"), resize(""))
+	s.untouched()
+	for i, memory := range []string{"64Mi", "16Mi"} {
+		s.edit(spec("{limits: {cpu: 80m, memory: " + memory + "}}"))
+		s.until(20*time.Second, runs, has("c", "80m/80m "+memory+"/"+memory), resize(""))
+		c := s.Status(t, "c")
+		require.EqualValues(t, i+1, c.RestartCount)
+		require.NotEqual(t, s.started, c.ContainerID)
+		s.started = c.ContainerID
+		q := resource.MustParse(memory)
+		want := limits{shares: 81, quota: 8000, memory: q.Value()}
+		s.ContainerBox(t, "c").wantLimits(t, want)
+		s.box().wantLimits(t, want)
+	}
+}
+
+func resizeTooLarge(t *testing.T, a *Agent, pod string) {
+	const small = "{limits: {cpu: 50m, memory: 32Mi}}"
+	s := begin(t, a, pod, oneContainer(small))
+	had := limits{shares: 51, quota: 5000, memory: 32 * mib}
+	s.edit(oneContainer("{limits: {cpu: \"900\", memory: 32Mi}}"))
+	s.until(10*time.Second, resize("PodResizePending Deferred"), has("c", "50m/50m 32Mi/32Mi"))
+	require.Contains(t, s.said(corev1.PodResizePending), "cpu")
+	require.Equal(t, "900", s.Pod.Spec.Containers[0].Resources.Limits.Cpu().String(), "the spec is what is desired")
+	s.box().wantLimits(t, had)
+	s.ContainerBox(t, "c").wantLimits(t, had)
+	s.edit(oneContainer(small))
+	s.until(10*time.Second, resize(""), has("c", "50m/50m 32Mi/32Mi"))
+	s.box().wantLimits(t, had)
+	s.untouched()
+}
+
+func resizeInUse(t *testing.T, a *Agent, pod string) {
+	spec := func(resources string) string {
+		return "  containers:\n  - {name: c, image: KK, args: [eat, \"50\", sleep, forever], resources: " + resources + "}\n"
+	}
+	s := begin(t, a, pod, spec("{limits: {cpu: 50m, memory: 96Mi}}"))
+	a.WaitLine(pod, "c", "ate 50 MiB")
+	had := limits{shares: 51, quota: 5000, memory: 96 * mib}
+	s.edit(spec("{limits: {cpu: 100m, memory: 40Mi}}"))
+	s.until(15*time.Second, resize("PodResizeInProgress Error"))
+	require.Contains(t, s.said(corev1.PodResizeInProgress), "cannot decrease memory limits")
+	require.Contains(t, s.said(corev1.PodResizeInProgress), "container c uses")
+	s.box().wantLimits(t, had)
+	s.ContainerBox(t, "c").wantLimits(t, had)
+	c := s.Status(t, "c")
+	require.NoError(t, sameAmounts("limits", amounts("-/50m -/96Mi").Limits, c.Resources.Limits), "what is in force")
+	require.Equal(t, "40Mi", c.AllocatedResources.Memory().String())
+	s.untouched()
+
+	// Another edit that can be carried out ends it.
+	s.edit(spec("{limits: {cpu: 100m, memory: 80Mi}}"))
+	s.until(20*time.Second, resize(""), has("c", "100m/100m 80Mi/80Mi"))
+	want := limits{shares: 102, quota: 10_000, memory: 80 * mib}
+	s.box().wantLimits(t, want)
+	s.ContainerBox(t, "c").wantLimits(t, want)
+	s.untouched()
+}
+
+func resizePodLevel(t *testing.T, a *Agent, pod string) {
+	spec := func(resources string) string {
+		return "  resources: " + resources + "\n  containers:\n" + sleeps("c", "{}") + sleeps("d", "{limits: {memory: 10Mi}}")
+	}
+	s := begin(t, a, pod, spec("{limits: {cpu: 60m, memory: 40Mi}, requests: {cpu: 30m, memory: 20Mi}}"))
+	for _, step := range []struct {
+		resources, amounts string
+		pod, c, d          limits
+	}{
+		{"{limits: {cpu: 120m, memory: 80Mi}, requests: {cpu: 60m, memory: 20Mi}}", "60m/120m 20Mi/80Mi",
+			limits{shares: 61, quota: 12_000, memory: 80 * mib}, limits{quota: 12_000, memory: 80 * mib}, limits{quota: 12_000, memory: 10 * mib}},
+		{"{limits: {cpu: 80m, memory: 48Mi}, requests: {cpu: 40m, memory: 20Mi}}", "40m/80m 20Mi/48Mi",
+			limits{shares: 40, quota: 8000, memory: 48 * mib}, limits{quota: 8000, memory: 48 * mib}, limits{quota: 8000, memory: 10 * mib}},
+	} {
+		s.edit(spec(step.resources))
+		s.until(10*time.Second, resize(""), func(p corev1.Pod) error {
+			want := amounts(step.amounts)
+			if p.Status.Resources == nil {
+				return errors.New("no resources of the pod")
+			}
+			return errors.Join(sameAmounts("limits of the pod", want.Limits, p.Status.Resources.Limits),
+				sameAmounts("requests of the pod", want.Requests, p.Status.Resources.Requests),
+				sameAmounts("what is allocated to the pod", want.Requests, p.Status.AllocatedResources))
+		})
+		s.box().wantLimits(t, step.pod)
+		s.ContainerBox(t, "c").wantLimits(t, step.c)
+		s.ContainerBox(t, "d").wantLimits(t, step.d)
+		s.untouched()
+	}
+}
+
+// The API server refuses these; nobody does for a manifest.
+func resizeForbidden(t *testing.T, a *Agent, pod string) {
+	s := begin(t, a, pod, oneContainer("{limits: {cpu: 50m, memory: 32Mi}}"))
+	for _, c := range []struct{ resources, words string }{
+		{"{requests: {cpu: 20m, memory: 32Mi}, limits: {cpu: 50m, memory: 32Mi}}", "QoS class"},
+		{"{limits: {cpu: 50m}}", "QoS class"},
+		{"{}", "QoS class"},
+	} {
+		s.edit(oneContainer(c.resources))
+		s.until(10*time.Second, resize("PodResizePending Infeasible"), has("c", "50m/50m 32Mi/32Mi"))
+		require.Contains(t, s.said(corev1.PodResizePending), c.words)
+		s.box().wantLimits(t, limits{shares: 51, quota: 5000, memory: 32 * mib})
+		s.untouched()
+	}
+	s.edit(oneContainer("{limits: {cpu: 60m, memory: 32Mi}}"))
+	s.until(10*time.Second, resize(""), has("c", "60m/60m 32Mi/32Mi"))
+	s.untouched()
+}
+
+func TestResizesOutliveTheAgent(t *testing.T) {
+	a := StartAgent(t, Options{})
+	spec := func(cpu, memory string) string {
+		return oneContainer("{limits: {cpu: " + cpu + ", memory: " + memory + "}}")
+	}
+	waits := begin(t, a, "waits", spec("50m", "32Mi"))
+	midway := begin(t, a, "midway", spec("50m", "32Mi"))
+	edited := begin(t, a, "edited", spec("50m", "32Mi"))
+	waits.edit(spec("900", "32Mi"))
+	waits.until(10*time.Second, resize("PodResizePending Deferred"))
+
+	// Killed as soon as it may have begun, and somewhere in the middle.
+	memory := []string{"48Mi", "64Mi", "40Mi"}
+	for i, after := range []time.Duration{0, 10 * time.Millisecond, 30 * time.Millisecond} {
+		midway.edit(spec("100m", memory[i]))
+		time.Sleep(after)
+		a.Kill9()
+		a.Start()
+	}
+	a.Kill9()
+	edited.edit(spec("80m", "48Mi"))
+	a.Start()
+
+	// Who was granted something keeps it, whatever the manifest says.
+	waits.until(10*time.Second, has("c", "50m/50m 32Mi/32Mi"))
+	for _, s := range []*story{midway, edited} {
+		text := map[string]string{"midway": "100m/100m 40Mi/40Mi", "edited": "80m/80m 48Mi/48Mi"}[s.Name]
+		s.until(60*time.Second, runs, has("c", text), resize("")) // asked 30s after the start
+		want := map[string]limits{
+			"midway": {shares: 102, quota: 10_000, memory: 40 * mib},
+			"edited": {shares: 81, quota: 8000, memory: 48 * mib},
+		}[s.Name]
+		s.box().wantLimits(t, want)
+		s.ContainerBox(t, "c").wantLimits(t, want)
+	}
+	waits.until(60*time.Second, resize("PodResizePending Deferred"), has("c", "50m/50m 32Mi/32Mi"))
+	for _, s := range []*story{waits, midway, edited} {
+		s.untouched()
+		a.Remove(s.Name + ".yaml")
+	}
+	a.NothingLeft(60 * time.Second)
+}
