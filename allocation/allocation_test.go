@@ -210,16 +210,16 @@ func TestTheLifeOfAResize(t *testing.T) {
 	}
 	n.wantSaid()
 
-	next := resized(p, "2/2 1Gi/-", "1/1 1Gi/1Gi")
+	next := resized(p, "2/2 1Gi/2Gi", "1/1 1Gi/1Gi")
 	if !n.set(next, 10) {
 		t.Error("the resize does not wait")
 	}
 	n.wantRuns(next, "1/2 1Gi/1Gi", "1/1 1Gi/1Gi")
-	if got := show(next.Spec.Containers[0].Resources); got != "2/2 1Gi/-" {
+	if got := show(next.Spec.Containers[0].Resources); got != "2/2 1Gi/2Gi" {
 		t.Errorf("the desired pod was changed: %s", got)
 	}
 	n.wantConditions("u")
-	n.wantSaid("u asks: increase cpu requests", "u asks: remove memory limits")
+	n.wantSaid("u asks: increase cpu requests", "u asks: increase memory limits")
 	if !n.set(next, 11) {
 		t.Error("it does not wait any more")
 	}
@@ -235,7 +235,7 @@ func TestTheLifeOfAResize(t *testing.T) {
 	if d := n.evaluate(20, yes); len(d) != 1 || d[0].Pod != next || d[0].Outcome != allocation.Accepted {
 		t.Errorf("decisions = %+v", d)
 	}
-	n.wantRuns(next, "2/2 1Gi/-", "1/1 1Gi/1Gi")
+	n.wantRuns(next, "2/2 1Gi/2Gi", "1/1 1Gi/1Gi")
 	n.wantConditions("u", "InProgress True 2")
 	n.wantSaid("u Normal ResizeStarted Pod resize started 2", "u: Accepted after 10s, deferred true")
 	if d := n.evaluate(21, yes); len(d) != 0 {
@@ -511,14 +511,14 @@ func TestSwapFollowsFromTheMemoryRequestAtTheStart(t *testing.T) {
 		change        func(*corev1.Pod)
 		ok            bool
 	}{
-		{"a request that gives swap cannot change", "1/1 1Gi/2Gi", "1/1 2Gi/2Gi", nil, false},
-		{"nor can one come that gives swap", "1/1 2Gi/2Gi", "1/1 1Gi/2Gi", func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits["cpu"] = resource.MustParse("2") }, false},
-		{"a limit can", "1/1 1Gi/2Gi", "1/1 1Gi/3Gi", nil, true},
-		{"processors can", "1/1 1Gi/2Gi", "2/2 1Gi/2Gi", nil, true},
-		{"with a restart it can", "1/1 1Gi/2Gi", "1/1 2Gi/2Gi", func(p *corev1.Pod) {
+		{"a request that gives swap cannot change", "500m/1 1Gi/2Gi", "500m/1 2Gi/2Gi", nil, false},
+		{"nor can one come that gives swap", "500m/1 2Gi/2Gi", "500m/1 1Gi/2Gi", func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits["cpu"] = resource.MustParse("2") }, false},
+		{"a limit can", "500m/1 1Gi/2Gi", "500m/1 1Gi/3Gi", nil, true},
+		{"processors can", "500m/1 1Gi/2Gi", "1/2 1Gi/2Gi", nil, true},
+		{"with a restart it can", "500m/1 1Gi/2Gi", "500m/1 2Gi/2Gi", func(p *corev1.Pod) {
 			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "memory", RestartPolicy: corev1.RestartContainer}}
 		}, true},
-		{"a critical pod has no swap", "1/1 1Gi/2Gi", "1/1 2Gi/2Gi", func(p *corev1.Pod) { p.Spec.Priority = new(int32); *p.Spec.Priority = 2_000_000_000 }, true},
+		{"a critical pod has no swap", "500m/1 1Gi/2Gi", "500m/1 2Gi/2Gi", func(p *corev1.Pod) { p.Spec.Priority = new(int32); *p.Spec.Priority = 2_000_000_000 }, true},
 	} {
 		n := &node{t: t}
 		n.open(allocation.Config{LimitedSwap: true})
@@ -532,6 +532,50 @@ func TestSwapFollowsFromTheMemoryRequestAtTheStart(t *testing.T) {
 		d := n.evaluate(2, yes)
 		if len(d) != 1 || (d[0].Outcome == allocation.Accepted) != tt.ok || (d[0].Reason == reason) == tt.ok {
 			t.Errorf("%s: %+v", tt.name, d)
+		}
+	}
+}
+
+func TestWhatNobodyMayAskOfARunningPod(t *testing.T) {
+	podLevel := func(text string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { r := needs(text); p.Spec.Resources = &r }
+	}
+	for _, tt := range []struct {
+		name          string
+		before, after string
+		was, is       func(*corev1.Pod)
+		want          string
+	}{
+		{"Guaranteed stays Guaranteed", "1/1 1Gi/1Gi", "1/2 1Gi/1Gi", nil, nil,
+			"the pod is Guaranteed, and would be Burstable; the QoS class cannot change with a resize"},
+		{"and nothing becomes it", "1/2 1Gi/1Gi", "2/2 1Gi/1Gi", nil, nil,
+			"the pod is Burstable, and would be Guaranteed; the QoS class cannot change with a resize"},
+		{"whoever asks for nothing goes on so", "-/- -/-", "1/- -/-", nil, nil,
+			"the pod is BestEffort, and would be Burstable; the QoS class cannot change with a resize"},
+		{"a limit stays", "1/2 1Gi/2Gi", "1/2 1Gi/-", nil, nil,
+			"the memory limit of container c0 was taken away; a resize can only give another amount"},
+		{"a request stays", "1/2 1Gi/2Gi", "-/2 1Gi/2Gi", nil, nil,
+			"the cpu request of container c0 was taken away; a resize can only give another amount"},
+		{"the pod's limit stays", "1/2 1Gi/2Gi", "1/2 1Gi/2Gi", podLevel("1/4 1Gi/4Gi"), podLevel("1/- 1Gi/4Gi"),
+			"the cpu limit of the pod was taken away; a resize can only give another amount"},
+		{"a first limit may come", "1/- 1Gi/-", "1/2 1Gi/2Gi", nil, nil, ""},
+		{"an equal amount is no change of class", "1/1 1Gi/1Gi", "2/2 1024Mi/1Gi", nil, nil, ""},
+	} {
+		n := newNode(t, "")
+		p := pod("u", tt.before)
+		if tt.was != nil {
+			tt.was(p)
+		}
+		p.Status.QOSClass = corev1.PodQOSBurstable // what was reported does not count
+		n.set(p, 0)
+		next := resized(p, tt.after)
+		if tt.is != nil {
+			tt.is(next)
+		}
+		n.set(next, 1)
+		d := n.evaluate(2, yes)
+		if len(d) != 1 || (d[0].Outcome == allocation.Infeasible) != (tt.want != "") || d[0].Message != tt.want {
+			t.Errorf("%s: %+v, want %q", tt.name, d, tt.want)
 		}
 	}
 }
@@ -687,12 +731,12 @@ func Example() {
 	now := time.Unix(0, 0)
 	p := pod("u", "500m/1 64Mi/64Mi")
 	a.Set(p, now) //nolint:errcheck // without files nothing fails
-	next := resized(p, "1/1 64Mi/64Mi")
+	next := resized(p, "1/2 64Mi/64Mi")
 	waits, _ := a.Set(next, now)
 	fmt.Println("waits:", waits, "runs with", show(a.Apply(next).Spec.Containers[0].Resources))
 	decisions, _ := a.Evaluate(now, func(*corev1.Pod) allocation.Answer { return allocation.Answer{OK: true} })
 	fmt.Println(decisions[0].Outcome, "runs with", show(a.Apply(next).Spec.Containers[0].Resources))
 	// Output:
 	// waits: true runs with 500m/1 64Mi/64Mi
-	// Accepted runs with 1/1 64Mi/64Mi
+	// Accepted runs with 1/2 64Mi/64Mi
 }

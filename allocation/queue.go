@@ -223,9 +223,58 @@ func (a *Allocations) settle(c candidate, answer Answer, now time.Time) (d Decis
 	return d, true, nil
 }
 
-// infeasible knows what no room on the node can change. The swap that a container
-// may use follows from its memory request when it starts.
+// infeasible knows what no room on the node can change.
 func (a *Allocations) infeasible(c candidate) (Answer, bool) {
+	if old, next := class(c.allocated), class(c.pod); old != next {
+		return Answer{
+			Infeasible: true, Reason: "qos_class",
+			Message: fmt.Sprintf("the pod is %s, and would be %s; the QoS class cannot change with a resize", old, next),
+		}, true
+	}
+	if what := removed(c.allocated, c.pod); what != "" {
+		return Answer{
+			Infeasible: true, Reason: "removed",
+			Message: what + " was taken away; a resize can only give another amount",
+		}, true
+	}
+	return a.swapLimits(c)
+}
+
+// class is what the pod's spec makes it, whatever was reported of it.
+func class(pod *corev1.Pod) corev1.PodQOSClass {
+	return podspec.QoS(&corev1.Pod{Spec: pod.Spec})
+}
+
+// removed names an amount that the pod does not ask for any more. The API server
+// refuses that, and another QoS class, but nobody has asked it about a manifest.
+func removed(allocated, desired *corev1.Pod) string {
+	find := func(whose string, old, next corev1.ResourceRequirements) string {
+		for _, name := range resizable {
+			switch {
+			case change(old.Limits, next.Limits, name) == "remove":
+				return fmt.Sprintf("the %s limit of %s", name, whose)
+			case change(old.Requests, next.Requests, name) == "remove":
+				return fmt.Sprintf("the %s request of %s", name, whose)
+			}
+		}
+		return ""
+	}
+	for next, kind := range podspec.All(desired) {
+		if old, _, ok := podspec.Find(allocated, next.Name); ok && kind != podspec.Ephemeral {
+			if what := find("container "+next.Name, old.Resources, next.Resources); what != "" {
+				return what
+			}
+		}
+	}
+	if old, next := allocated.Spec.Resources, desired.Spec.Resources; old != nil && next != nil {
+		return find("the pod", *old, *next)
+	}
+	return ""
+}
+
+// swapLimits: the swap that a container may use follows from its memory request
+// when it starts.
+func (a *Allocations) swapLimits(c candidate) (Answer, bool) {
 	if !a.cfg.LimitedSwap || podspec.QoS(c.pod) != corev1.PodQOSBurstable || critical(c.pod) {
 		return Answer{}, false
 	}
