@@ -111,6 +111,7 @@ type builder struct {
 	door    door
 	metrics *metrics.Metrics
 	log     logr.Logger
+	echoes  echoes
 	tell    tour
 	node    node
 

@@ -3,28 +3,39 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 )
 
 // event is a Kubernetes Event about a pod, one of its containers, or the node itself. Without an
-// API server it goes to the log: warnings for everybody, the rest for who asks.
+// API server it goes to the log: warnings for everybody, once a minute; the rest for
+// who asks.
 func (b *builder) event(pod *corev1.Pod, container, eventType, reason, message string) {
 	log := b.logFor("event")
 	if eventType != corev1.EventTypeWarning {
 		log = log.V(1)
+	} else if b.echoes.is(echo{podUID(pod), container, reason, message}, time.Now()) {
+		return
 	}
 	facts := []any{"reason", reason}
 	if pod == nil { // about the node
 		facts = append(facts, "node", b.o.nodeName)
 	} else {
-		facts = append(facts, "pod", podName(pod), "podUID", string(pod.UID))
+		facts = append(facts, "pod", podName(pod), "podUID", podUID(pod))
 	}
 	if container != "" {
 		facts = append(facts, "container", container)
 	}
 	log.Info(message, facts...)
+}
+
+func podUID(pod *corev1.Pod) string {
+	if pod == nil {
+		return ""
+	}
+	return string(pod.UID)
 }
 
 func outcome(err error) string {

@@ -2,7 +2,10 @@ package main
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 )
@@ -28,6 +31,29 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("describe = %q, want %q", got, c.want)
 		}
 	}
+}
+
+func TestAWarningIsSaidOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		said := 0
+		b := &builder{log: funcr.New(func(string, string) { said++ }, funcr.Options{})}
+		web, other := makePod("web", "web"), makePod("other", "other")
+		for range 120 {
+			b.event(web, "", corev1.EventTypeWarning, "NetworkNotReady", "network is not ready")
+			b.event(other, "", corev1.EventTypeWarning, "NetworkNotReady", "network is not ready")
+			time.Sleep(time.Second)
+		}
+		b.event(web, "app", corev1.EventTypeWarning, "NetworkNotReady", "network is not ready")
+		b.event(nil, "", corev1.EventTypeWarning, "NetworkNotReady", "network is not ready")
+		if want := 2*2 + 2; said != want {
+			t.Errorf("%d warnings, want %d", said, want)
+		}
+		time.Sleep(2 * sayAgain)
+		b.event(nil, "", corev1.EventTypeWarning, "Other", "another")
+		if n := len(b.echoes.mu.said); n != 1 {
+			t.Errorf("%d warnings are remembered, want the one of the last minute", n)
+		}
+	})
 }
 
 func TestPullLimits(t *testing.T) {
