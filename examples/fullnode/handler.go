@@ -307,6 +307,8 @@ func (h *handler) HandlePodSyncs(_ context.Context, uids []observed.UID) {
 	for _, uid := range uids {
 		if pod, ok := h.store.ByUID(types.UID(uid)); ok && !h.isRefused(uid) && !h.held[uid] {
 			h.workers.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: h.alloc.Apply(pod), Start: now})
+			state, known := h.workers.State(uid)
+			freed = freed || known && !state.Phase.MayHaveRunning()
 			continue
 		}
 		freed = true

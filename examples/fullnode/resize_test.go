@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -57,6 +59,15 @@ func (w *world) allocatedCPU(uid types.UID) string {
 	return st.ContainerStatuses[0].AllocatedResources.Cpu().String()
 }
 
+// limitInForce is what is reported of the runtime's value.
+func (w *world) limitInForce(uid types.UID) string {
+	st := w.status(uid)
+	if len(st.ContainerStatuses) == 0 || st.ContainerStatuses[0].Resources == nil {
+		return ""
+	}
+	return st.ContainerStatuses[0].Resources.Limits.Cpu().String()
+}
+
 func TestResizeOfAPod(t *testing.T) {
 	t.Run("a container gets more without a restart", func(t *testing.T) {
 		story(t, critest.Config{}, func(t *testing.T, w *world) {
@@ -67,7 +78,7 @@ func TestResizeOfAPod(t *testing.T) {
 			w.static.put(makePod("web", "u", asking("150m", "400m")))
 			w.within(5*time.Second, "resized", func() bool { return w.quota("u", "app") == 40_000 })
 			w.within(5*time.Second, "reported", func() bool {
-				return w.allocatedCPU("u") == "150m" && w.resizeCondition("u", corev1.PodResizeInProgress) == ""
+				return w.allocatedCPU("u") == "150m" && w.limitInForce("u") == "400m" && w.resizeCondition("u", corev1.PodResizeInProgress) == ""
 			})
 			if after, _ := w.running("u", "app"); after != before {
 				t.Errorf("container %s was replaced by %s", before, after)
@@ -107,6 +118,22 @@ func TestResizeOfAPod(t *testing.T) {
 			}
 			w.static.put(makePod("web", "u", asking("100m", "200m")))
 			w.within(5*time.Second, "taken back", func() bool { return w.resizeCondition("u", corev1.PodResizePending) == "" })
+		})
+	})
+	t.Run("the end of another pod makes room, though its manifest stays", func(t *testing.T) {
+		story(t, critest.Config{}, func(t *testing.T, w *world) {
+			w.start()
+			w.static.put(makePod("web", "u", asking("100m", "1")))
+			most := fmt.Sprintf("%dm", runtime.NumCPU()*1000-500)
+			job := makePod("job", "j", containers(container("app", "exit", "0", "20s")), policy(corev1.RestartPolicyNever), asking(most, most))
+			w.static.put(job)
+			w.within(5*time.Second, "both run", func() bool { return w.runs("u", "app") && w.runs("j", "app") })
+			w.static.put(makePod("web", "u", asking("600m", "1")))
+			w.within(5*time.Second, "deferred", func() bool { return w.resizeCondition("u", corev1.PodResizePending) == "true Deferred" })
+			w.within(30*time.Second, "the job has ended", func() bool { return w.phase("j") == corev1.PodSucceeded })
+			w.within(5*time.Second, "granted", func() bool {
+				return w.allocatedCPU("u") == "600m" && w.resizeCondition("u", corev1.PodResizePending) == ""
+			})
 		})
 	})
 	t.Run("a refusal of the runtime is a condition, and tried again", func(t *testing.T) {
