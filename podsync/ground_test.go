@@ -30,6 +30,7 @@ type ground struct {
 	cgroups map[observed.UID]bool // true: something runs in it
 	users   map[observed.UID]bool
 	objects map[string]map[string]string
+	box     podruntime.PodCgroup // of every pod
 }
 
 func (g *ground) SandboxHostname(pod *corev1.Pod) (string, error) { return "host-of-" + pod.Name, nil }
@@ -55,7 +56,7 @@ func (g *ground) All() (uids []observed.UID, _ error) {
 	return uids, nil
 }
 func (g *ground) Busy(_ context.Context, uid observed.UID) (bool, error) { return g.cgroups[uid], nil }
-func (g *ground) Pod(*corev1.Pod) podruntime.PodCgroup                   { return nil }
+func (g *ground) Pod(*corev1.Pod) podruntime.PodCgroup                   { return g.box }
 
 func (g *ground) Map(uid observed.UID) (userns.Mapping, error) {
 	g.users[uid] = true

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/allocation"
 	"github.com/kubeletkit/kubeletkit/criclient"
 	"github.com/kubeletkit/kubeletkit/criclient/critest"
 	"github.com/kubeletkit/kubeletkit/imagepull"
@@ -41,6 +42,7 @@ type world struct {
 	syncAt   time.Time
 	events   []string
 	ground   *ground // nil: the pods have none
+	alloc    *allocation.Allocations
 }
 
 func newWorld(t *testing.T) *world {
@@ -72,6 +74,9 @@ func (w *world) rebuild() {
 		Hooks: podsync.Hooks{Event: func(_ *corev1.Pod, _, reason, message string) {
 			w.events = append(w.events, reason+": "+message)
 		}},
+	}
+	if w.alloc != nil {
+		cfg.Allocations = w.alloc
 	}
 	if w.ground != nil {
 		cfg.Names, cfg.Cgroups, cfg.UserNamespaces, cfg.Objects = w.ground, w.ground, w.ground, w.ground
