@@ -314,7 +314,8 @@ func imageOf(i *runtimeapi.Image) observed.Image {
 	return image
 }
 
-// Forget drops the back-off of a pod. Call it when the pod is gone.
+// Forget drops the back-off of a pod. Call it when the pod is gone, or when its
+// credentials have changed: the next pull is then another one.
 func (p *Puller) Forget(pod observed.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

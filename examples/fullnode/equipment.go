@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -166,8 +167,16 @@ func (b *builder) objectsChanged(keys []podsource.ObjectKey) {
 		changed[k] = true
 	}
 	for _, pod := range b.store.Pods() {
+		touches := func(object podspec.Object) bool {
+			return changed[podsource.ObjectKey{Kind: object.Kind, Namespace: pod.Namespace, Name: object.Name}]
+		}
+		if slices.ContainsFunc(pod.Spec.ImagePullSecrets, func(s corev1.LocalObjectReference) bool {
+			return touches(podspec.Object{Kind: podspec.KindSecret, Name: s.Name})
+		}) {
+			b.puller.Forget(observed.UID(pod.UID)) // what failed with the old credentials says nothing of these
+		}
 		for object := range podspec.References(pod) {
-			if changed[podsource.ObjectKey{Kind: object.Kind, Namespace: pod.Namespace, Name: object.Name}] {
+			if touches(object) {
 				b.workers.SyncAt(observed.UID(pod.UID), time.Now())
 				break
 			}

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/criclient/critest"
@@ -49,4 +52,47 @@ func TestWhatIsWrongWithTheHostsResolverIsSaidOnce(t *testing.T) {
 	if said != 1 {
 		t.Errorf("said %d times, want once", said)
 	}
+}
+
+// The files are watched by the kernel, so this story is on the real clock.
+func TestAPullSecretThatAppearsEndsTheBackOff(t *testing.T) {
+	o := fakeOptions(t)
+	o.config.StaticPodPath = t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(o.config.StaticPodPath, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rt := critest.New(critest.Config{Registry: func(ref string) (critest.Image, bool) {
+		return critest.Image{Ref: ref, Username: "me", Password: "right"}, true
+	}})
+	n, err := newNode(o, door{runtime: rt, images: rt, events: criEvents(rt)}, metrics.New("node"), testLog(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	}()
+	status := func() corev1.PodStatus {
+		st, _ := n.handler.statuses.Get("fixed")
+		return st
+	}
+
+	write("web.yaml", `{apiVersion: v1, kind: Pod, metadata: {name: web, uid: fixed}, spec: {imagePullSecrets: [{name: key}], containers: [{name: app, image: "registry.example/web:1"}]}}`)
+	eventually(t, 20*time.Second, "pulling in vain", func() bool {
+		for _, cs := range status().ContainerStatuses {
+			return cs.State.Waiting != nil && strings.Contains(cs.State.Waiting.Reason, "ImagePull")
+		}
+		return false
+	})
+	write("key.yaml", `{apiVersion: v1, kind: Secret, metadata: {name: key}, type: kubernetes.io/dockerconfigjson,
+  stringData: {.dockerconfigjson: '{"auths": {"registry.example": {"username": "me", "password": "right"}}}'}}`)
+	eventually(t, 5*time.Second, "running, long before the back-off of 10s is over", func() bool { return status().Phase == corev1.PodRunning })
 }

@@ -124,6 +124,7 @@ type builder struct {
 	store      *podstore.Store
 	statuses   *status.Store
 	volumes    *volume.Volumes
+	puller     *imagepull.Puller
 	runtime    *podruntime.Runtime
 	gc         *containergc.Collector
 	workers    *podworkers.Workers
@@ -238,7 +239,7 @@ func (b *builder) pods() error {
 		countPull(image, took, size, err)
 		b.tell("imagepull", "pull", "", image+outcome(err))
 	}
-	puller, err := imagepull.New(imagepull.Config{
+	b.puller, err = imagepull.New(imagepull.Config{
 		Images: b.door.images, MaxParallel: maxParallelPulls(b.o), QPS: pullQPS(b.o), Burst: int(b.o.config.RegistryBurst),
 		Credentials: b.keyring, RecordsDir: filepath.Join(b.o.rootDir, "image_manager"),
 		Verify: imagepull.VerifyPolicy(b.o.config.ImagePullCredentialsVerificationPolicy), Allowlist: b.o.config.PreloadedImagesVerificationAllowlist,
@@ -250,7 +251,7 @@ func (b *builder) pods() error {
 	runtimeHooks := b.metrics.Runtime()
 	runtimeHooks.Event = b.event
 	b.runtime, err = podruntime.New(podruntime.Config{
-		CRI: b.door.runtime, Images: puller, LogDir: b.o.config.PodLogsDir, ContainerLogDir: b.o.containerLogDir,
+		CRI: b.door.runtime, Images: b.puller, LogDir: b.o.config.PodLogsDir, ContainerLogDir: b.o.containerLogDir,
 		NodeMemory: b.machine.memory(), Resources: b.resources(), Lifecycle: b.runHook,
 		SeccompDefault: *b.o.config.SeccompDefault, SeccompRoot: filepath.Join(b.o.rootDir, "seccomp"), BackoffMax: b.o.config.CrashLoopBackOff.MaxContainerRestartPeriod.Duration,
 		Log: b.logFor("podruntime"), Hooks: runtimeHooks,
