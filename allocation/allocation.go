@@ -130,7 +130,7 @@ func (a *Allocations) set(pod *corev1.Pod, now time.Time, waits *bool, err *erro
 	asked := !known || !same(pod, z.desired)
 	z.pod, z.desired = pod, of(pod)
 	switch {
-	case same(pod, allocated):
+	case same(pod, allocated) || ended(pod):
 		if z.pending != nil && z.pending.queued {
 			d := z.decision(Reverted, Answer{}, now)
 			tell = append(tell, func() { a.cfg.Hooks.Decided(d) })
@@ -148,6 +148,11 @@ func (a *Allocations) set(pod *corev1.Pod, now time.Time, waits *bool, err *erro
 	}
 	*waits = z.pending != nil && z.pending.queued
 	return tell
+}
+
+// ended: a pod that will not run again gets nothing any more.
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // introduce makes the records of a pod that has none. What is actuated begins as
@@ -204,15 +209,29 @@ func (a *Allocations) SetActuated(uid observed.UID, container string, given core
 	return nil
 }
 
+// End is told that a pod ends, or has ended: what it waits for, and what is under
+// way, is over. Its records stay. It can be called again.
+func (a *Allocations) End(uid observed.UID, now time.Time) {
+	var gone *Decision
+	a.mu.Lock()
+	if z := a.mu.resizes[uid]; z != nil {
+		if z.pending != nil && z.pending.queued {
+			d := z.decision(Terminated, Answer{}, now)
+			gone = &d
+		}
+		z.pending, z.progress = nil, nil
+	}
+	a.mu.Unlock()
+	if gone != nil {
+		a.cfg.Hooks.Decided(*gone)
+	}
+}
+
 // Forget drops a pod that this node no longer has. It can be called again after an
 // error.
 func (a *Allocations) Forget(uid observed.UID, now time.Time) error {
+	a.End(uid, now)
 	a.mu.Lock()
-	var gone *Decision
-	if z := a.mu.resizes[uid]; z != nil && z.pending != nil && z.pending.queued {
-		d := z.decision(Terminated, Answer{}, now)
-		gone = &d
-	}
 	delete(a.mu.resizes, uid)
 	var errs []error
 	for file, list := range map[string]records{allocatedFile: a.mu.allocated, actuatedFile: a.mu.actuated} {
@@ -221,9 +240,6 @@ func (a *Allocations) Forget(uid observed.UID, now time.Time) error {
 		}
 	}
 	a.mu.Unlock()
-	if gone != nil {
-		a.cfg.Hooks.Decided(*gone)
-	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("forget resources of pod %s: %w", uid, err)
 	}

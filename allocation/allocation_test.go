@@ -285,6 +285,27 @@ func TestWhatEndsAWait(t *testing.T) {
 			t.Error("something is left")
 		}
 	})
+	t.Run("the end of its containers, though it stays desired", func(t *testing.T) {
+		n := begin(t, later("full"))
+		n.End("u", at(20))
+		n.End("u", at(21))
+		n.wantSaid("u: Terminated after 10s, deferred true")
+		n.wantConditions("u")
+		n.wantRuns(next, "1/1 1Gi/1Gi")
+		over := resized(next, "3/3 1Gi/1Gi")
+		over.Status.Phase = corev1.PodSucceeded
+		if n.set(over, 22) || len(n.evaluate(23, yes)) != 0 {
+			t.Error("a pod that has ended is resized")
+		}
+	})
+	t.Run("the end of one under way", func(t *testing.T) {
+		n := begin(t, yes)
+		n.End("u", at(20))
+		n.wantSaid()
+		if _, under := n.Counts(); under != 0 || n.Conditions("u") != nil {
+			t.Error("it goes on")
+		}
+	})
 	t.Run("an answer that can never change, until the spec does", func(t *testing.T) {
 		n := begin(t, never("too much"))
 		n.wantConditions("u", "Pending True 2 Infeasible too much")

@@ -288,6 +288,7 @@ func (h *handler) HandlePodRemoves(_ context.Context, pods []*corev1.Pod) {
 		h.mu.Unlock()
 		delete(h.held, uid)
 		h.sweeper.unwipe(uid)
+		h.alloc.End(uid, time.Now())
 		h.workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: h.alloc.Apply(pod), Kill: &podworkers.KillOptions{}, Start: time.Now()})
 	}
 }
@@ -307,8 +308,10 @@ func (h *handler) HandlePodSyncs(_ context.Context, uids []observed.UID) {
 	for _, uid := range uids {
 		if pod, ok := h.store.ByUID(types.UID(uid)); ok && !h.isRefused(uid) && !h.held[uid] {
 			h.workers.UpdatePod(podworkers.Update{Type: podworkers.Sync, Pod: h.alloc.Apply(pod), Start: now})
-			state, known := h.workers.State(uid)
-			freed = freed || known && !state.Phase.MayHaveRunning()
+			if state, known := h.workers.State(uid); known && !state.Phase.MayHaveRunning() {
+				h.alloc.End(uid, now)
+				freed = true
+			}
 			continue
 		}
 		freed = true

@@ -130,9 +130,17 @@ func TestResizeOfAPod(t *testing.T) {
 			w.within(5*time.Second, "both run", func() bool { return w.runs("u", "app") && w.runs("j", "app") })
 			w.static.put(makePod("web", "u", asking("600m", "1")))
 			w.within(5*time.Second, "deferred", func() bool { return w.resizeCondition("u", corev1.PodResizePending) == "true Deferred" })
+			more := job.DeepCopy()
+			asking("9000", "9000")(more)
+			w.static.put(more)
+			w.within(5*time.Second, "deferred, too", func() bool { return w.resizeCondition("j", corev1.PodResizePending) == "true Deferred" })
 			w.within(30*time.Second, "the job has ended", func() bool { return w.phase("j") == corev1.PodSucceeded })
 			w.within(5*time.Second, "granted", func() bool {
 				return w.allocatedCPU("u") == "600m" && w.resizeCondition("u", corev1.PodResizePending) == ""
+			})
+			w.within(time.Second, "all answered", func() bool {
+				waiting, underWay := w.agent.handler.alloc.Counts()
+				return len(waiting) == 0 && underWay == 0
 			})
 		})
 	})
