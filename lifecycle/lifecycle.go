@@ -20,7 +20,7 @@ import (
 var ErrInvalidHandler = errors.New("lifecycle: invalid handler")
 
 // Exec runs a command inside a container. Every RuntimeService of k8s.io/cri-api
-// is one. It has to end the command when ctx ends.
+// is one. It has to end the command when ctx ends. A timeout of 0 is none.
 type Exec interface {
 	ExecSync(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error)
 }
