@@ -362,6 +362,63 @@ func resizeForbidden(t *testing.T, a *Agent, pod string) {
 	s.untouched()
 }
 
+func TestResizeUnderOtherSettings(t *testing.T) {
+	for _, c := range []struct {
+		name, field string
+		value       any
+		want        limits
+	}{
+		{"without quotas a CPU limit changes nothing but what is reported", "cpuCFSQuota", false, limits{shares: 512, quota: -1, memory: 64 * mib}},
+		{"with another period", "cpuCFSQuotaPeriod", "20ms", limits{shares: 512, quota: 10_000, period: 20_000, memory: 64 * mib}},
+		{"without cgroups of pods", "cgroupsPerQOS", false, limits{shares: 512, quota: 50_000, period: 100_000, memory: 64 * mib}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := StartAgent(t, Options{Config: map[string]any{c.field: c.value}})
+			s := begin(t, a, "web", oneContainer("{limits: {cpu: 100m, memory: 32Mi}}"))
+			s.edit(oneContainer("{limits: {cpu: 500m, memory: 64Mi}}"))
+			s.until(10*time.Second, has("c", "500m/500m 64Mi/64Mi"), resize(""))
+			box(s.Asked(t, "c").RuntimeSpec.Linux.CgroupsPath).wantLimits(t, c.want)
+			if c.field != "cgroupsPerQOS" {
+				s.box().wantLimits(t, c.want)
+			}
+			s.edit(oneContainer("{limits: {cpu: 100m, memory: 24Mi}}"))
+			s.until(10*time.Second, has("c", "100m/100m 24Mi/24Mi"), resize(""))
+			s.untouched()
+			a.Remove("web.yaml")
+			a.NothingLeft(30 * time.Second)
+		})
+	}
+}
+
+// A container that waits out its back-off may try again at once with other amounts,
+// and one that has ended for good is not in the way.
+func TestResizeOfContainersThatDoNotRun(t *testing.T) {
+	a := StartAgent(t, Options{})
+	spec := func(memory string) string {
+		resources := "{limits: {cpu: 20m, memory: " + memory + "}}"
+		return "  initContainers:\n  - {name: i, image: KK, args: [exit, \"0\"], resources: " + resources + "}\n" +
+			"  containers:\n  - {name: c, image: KK, args: [sleep, forever], resources: " + resources + "}\n" +
+			"  - {name: d, image: KK, args: [exit, --after, 1s, \"1\"], resources: " + resources + "}\n"
+	}
+	s := &story{T: t, sight: sight{agent: a, Name: "web"}}
+	a.Write("web.yaml", resizable("web", spec("24Mi")))
+	s.until(30*time.Second, waiting("d", "CrashLoopBackOff"))
+	s.started = s.Status(t, "c").ContainerID
+	before := s.Status(t, "d").RestartCount
+	s.edit(spec("32Mi"))
+	s.until(8*time.Second, has("c", "20m/20m 32Mi/32Mi"), resize(""), func(p corev1.Pod) error {
+		if d := p.Status.ContainerStatuses[1]; d.RestartCount != before+1 {
+			return fmt.Errorf("d was restarted %d times, want %d", d.RestartCount, before+1)
+		}
+		return nil
+	})
+	require.EqualValues(t, 32*mib, s.Asked(t, "d").Config.GetLinux().GetResources().GetMemoryLimitInBytes()) // it may have ended again
+	s.box().wantLimits(t, limits{shares: 40, quota: 4000, memory: 64 * mib})
+	s.untouched()
+	a.Remove("web.yaml")
+	a.NothingLeft(60 * time.Second)
+}
+
 func TestResizesOutliveTheAgent(t *testing.T) {
 	a := StartAgent(t, Options{})
 	spec := func(cpu, memory string) string {
