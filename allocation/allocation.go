@@ -74,6 +74,9 @@ type Allocations struct {
 		sync.Mutex
 		allocated, actuated records
 		resizes             map[observed.UID]*resize
+		// batches run, and these files wait for the end of them.
+		batches int
+		unsaved map[string]records
 	}
 }
 
@@ -87,7 +90,7 @@ func New(cfg Config) (*Allocations, error) {
 	}
 	a := &Allocations{cfg: cfg}
 	a.mu.allocated, a.mu.actuated = records{}, records{}
-	a.mu.resizes = make(map[observed.UID]*resize)
+	a.mu.resizes, a.mu.unsaved = make(map[observed.UID]*resize), make(map[string]records)
 	if cfg.Dir == "" {
 		return a, nil
 	}
@@ -160,12 +163,12 @@ func ended(pod *corev1.Pod) bool {
 func (a *Allocations) introduce(uid observed.UID, pod *corev1.Pod) error {
 	next, changed := a.mu.allocated[uid].completed(of(pod))
 	if changed {
-		if err := a.save(allocatedFile, a.mu.allocated, uid, next); err != nil {
+		if err := a.add(allocatedFile, a.mu.allocated, uid, next); err != nil {
 			return fmt.Errorf("record what pod %s/%s was granted: %w", pod.Namespace, pod.Name, err)
 		}
 	}
 	if next, changed = a.mu.actuated[uid].completed(next); changed {
-		if err := a.save(actuatedFile, a.mu.actuated, uid, next); err != nil {
+		if err := a.add(actuatedFile, a.mu.actuated, uid, next); err != nil {
 			return fmt.Errorf("record what pod %s/%s was given: %w", pod.Namespace, pod.Name, err)
 		}
 	}
@@ -258,6 +261,40 @@ func (a *Allocations) Pods() []observed.UID {
 		}
 	}
 	return uids
+}
+
+// Batch makes one write of what many [Allocations.Set] in do record of new pods,
+// instead of one each. Until it returns only what these pods ask for anyhow can be
+// lost in a crash; everything else is written at once, as always.
+func (a *Allocations) Batch(do func()) error {
+	a.mu.Lock()
+	a.mu.batches++
+	a.mu.Unlock()
+	do()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.mu.batches--; a.mu.batches > 0 {
+		return nil
+	}
+	var errs []error
+	for file, list := range a.mu.unsaved {
+		errs = append(errs, write(filepath.Join(a.cfg.Dir, file), list))
+	}
+	clear(a.mu.unsaved)
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("record what new pods were granted: %w", err)
+	}
+	return nil
+}
+
+// add is save for a new pod, which a batch may put off.
+func (a *Allocations) add(file string, list records, uid observed.UID, next record) error {
+	if a.mu.batches == 0 || a.cfg.Dir == "" {
+		return a.save(file, list, uid, next)
+	}
+	list[uid] = next
+	a.mu.unsaved[file] = list
+	return nil
 }
 
 // save writes a file with one record changed, and changes it in memory when that

@@ -761,3 +761,62 @@ func Example() {
 	// waits: true runs with 500m/1 64Mi/64Mi
 	// Accepted runs with 1/2 64Mi/64Mi
 }
+
+// At a start the hall would stand still for two writes of all records per pod.
+func TestABatchIsOneWrite(t *testing.T) {
+	dir := t.TempDir()
+	a, err := allocation.New(allocation.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	onDisk := func() int {
+		again, err := allocation.New(allocation.Config{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(again.Pods())
+	}
+	pod := func(uid types.UID) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Name: string(uid)}}
+		p.Spec.Containers = []corev1.Container{{Name: "c", Resources: needs("1/2 1Gi/1Gi")}}
+		return p
+	}
+	err = a.Batch(func() {
+		for _, uid := range []types.UID{"a", "b", "c"} {
+			if _, err := a.Set(pod(uid), at(0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := onDisk(); n != 0 {
+			t.Errorf("%d pods are on disk before the end of the batch", n)
+		}
+		if _, ok := a.Actuated("a", "c"); !ok {
+			t.Error("the first pod is not known to the others")
+		}
+	})
+	if n := onDisk(); err != nil || n != 3 {
+		t.Errorf("after the batch: %d pods on disk, %v", n, err)
+	}
+
+	// What is given to a container does not wait.
+	err = a.Batch(func() {
+		if _, err := a.Set(pod("d"), at(1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.SetActuated("a", "c", needs("2/2 1Gi/1Gi")); err != nil {
+			t.Fatal(err)
+		}
+		if n := onDisk(); n != 4 {
+			t.Errorf("%d pods on disk, want all four", n)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(dir, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if err == nil || !strings.Contains(err.Error(), "granted") {
+		t.Errorf("Batch on a disk that can't be written = %v", err)
+	}
+}

@@ -85,8 +85,12 @@ func (h *handler) introduceAll(pods []*corev1.Pod) {
 		running[pod.UID] = true
 	}
 	admission.Sort(pods, func(pod *corev1.Pod) bool { return running[observed.UID(pod.UID)] })
-	for _, pod := range pods {
-		h.introduce(pod, time.Now())
+	if err := h.alloc.Batch(func() {
+		for _, pod := range pods {
+			h.introduce(pod, time.Now())
+		}
+	}); err != nil {
+		h.log.Error(err, "pods run, but a restart of the agent may grant them other resources")
 	}
 }
 
