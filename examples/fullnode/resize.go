@@ -33,8 +33,13 @@ func (h *handler) withStatus(pod *corev1.Pod) *corev1.Pod {
 }
 
 // answerResizes asks about the resizes that wait, and brings the answers to their
-// pods.
+// pods. Before every source has been heard pods may run here that nobody has met,
+// and what they hold would be given away.
 func (h *handler) answerResizes(now time.Time) {
+	if !h.heard() {
+		h.nextAnswer = now.Add(allocation.FirstRetry)
+		return
+	}
 	h.nextAnswer = now.Add(allocation.RetryEvery)
 	decisions, err := h.alloc.Evaluate(now, func(pod *corev1.Pod) allocation.Answer {
 		d := h.admit.Admit(admission.Attributes{Pod: pod, Others: h.active(pod)})

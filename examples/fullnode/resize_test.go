@@ -144,6 +144,26 @@ func TestResizeOfAPod(t *testing.T) {
 			})
 		})
 	})
+	t.Run("nothing is granted before everybody who runs here is met", func(t *testing.T) {
+		story(t, critest.Config{}, func(t *testing.T, w *world) {
+			w.start()
+			w.static.put(makePod("web", "u", asking("100m", "1")))
+			most := fmt.Sprintf("%dm", runtime.NumCPU()*1000-500)
+			w.api.put(makePod("big", "b", asking(most, most)))
+			w.within(5*time.Second, "both run", func() bool { return w.runs("u", "app") && w.runs("b", "app") })
+			w.end()
+			w.api.speaks(false)
+			w.start()
+			w.within(5*time.Second, "taken over", func() bool { return w.allocatedCPU("u") == "100m" })
+			w.static.put(makePod("web", "u", asking("600m", "1")))
+			w.always(5*time.Minute, time.Second, "not granted", func() bool { return w.allocatedCPU("u") == "100m" })
+			w.api.speaks(true)
+			w.within(time.Minute, "deferred", func() bool { return w.resizeCondition("u", corev1.PodResizePending) == "true Deferred" })
+			w.always(time.Minute, time.Second, "both go on", func() bool {
+				return w.runs("u", "app") && w.runs("b", "app") && w.phase("b") == corev1.PodRunning
+			})
+		})
+	})
 	t.Run("a refusal of the runtime is a condition, and tried again", func(t *testing.T) {
 		story(t, critest.Config{}, func(t *testing.T, w *world) {
 			w.start()
