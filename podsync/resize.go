@@ -23,6 +23,7 @@ func (s *Syncer) resize(ctx context.Context, pod *corev1.Pod, seen observed.Pod,
 	if s.cfg.Allocations == nil || plan.KillPod || plan.CreateSandbox {
 		return nil
 	}
+	uid := observed.UID(pod.UID)
 	var resizeErr error
 	changed := false
 	if plan.ResizePod {
@@ -32,9 +33,10 @@ func (s *Syncer) resize(ctx context.Context, pod *corev1.Pod, seen observed.Pod,
 		}
 		done, err := s.cfg.Runtime.Resize(ctx, pod, seen, plan, cgroup)
 		for _, d := range done {
-			old, _ := s.cfg.Allocations.Actuated(observed.UID(pod.UID), d.Name)
-			changed = changed || !equality.Semantic.DeepEqual(old, d.Resources)
-			err = errors.Join(err, s.cfg.Allocations.SetActuated(observed.UID(pod.UID), d.Name, d.Resources))
+			old, _ := s.cfg.Allocations.Actuated(uid, d.Name)
+			err = errors.Join(err, s.cfg.Allocations.SetActuated(uid, d.Name, d.Resources))
+			now, _ := s.cfg.Allocations.Actuated(uid, d.Name)
+			changed = changed || !equality.Semantic.DeepEqual(old, now)
 		}
 		if resizeErr = err; err == nil {
 			s.cfg.Hooks.Step(pod, "resized")
@@ -47,7 +49,7 @@ func (s *Syncer) resize(ctx context.Context, pod *corev1.Pod, seen observed.Pod,
 	switch {
 	case changed && resizeErr == nil:
 		// The runtime tells of no event, and seen has the old amounts.
-		s.cfg.SyncAt(observed.UID(pod.UID), time.Now())
+		s.cfg.SyncAt(uid, time.Now())
 	case plan.ResizePod:
 		if _, err := s.report(pod, s.input(pod, seen, false, time.Now())); err != nil {
 			return errors.Join(resizeErr, err)
