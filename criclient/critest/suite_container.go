@@ -69,8 +69,10 @@ func containerExitCode(p *promiseTest) {
 	st := p.becomes(id, exited)
 	equal(p, "exit code", st.GetExitCode(), 3)
 	equal(p, "reason", st.GetReason(), "Error")
-	if st.GetStartedAt() == 0 || st.GetFinishedAt() < st.GetStartedAt() {
-		p.Errorf("started at %d, finished at %d", st.GetStartedAt(), st.GetFinishedAt())
+	// Which is later is no promise here: containerd 2.4 takes the time of the start
+	// after it has started the process, and this one ends at once.
+	if st.GetStartedAt() == 0 || st.GetFinishedAt() == 0 {
+		p.Errorf("started at %d, finished at %d, want both", st.GetStartedAt(), st.GetFinishedAt())
 	}
 }
 
