@@ -275,7 +275,7 @@ func removed(allocated, desired *corev1.Pod) string {
 // swapLimits: the swap that a container may use follows from its memory request
 // when it starts.
 func (a *Allocations) swapLimits(c candidate) (Answer, bool) {
-	if !a.cfg.LimitedSwap || podspec.QoS(c.pod) != corev1.PodQOSBurstable || critical(c.pod) {
+	if !a.cfg.LimitedSwap || podspec.QoS(c.pod) != corev1.PodQOSBurstable || podspec.IsCritical(c.pod) { // those never swap
 		return Answer{}, false
 	}
 	for spec, kind := range podspec.All(c.pod) {
@@ -303,6 +303,3 @@ func swaps(r corev1.ResourceRequirements) bool {
 	request := r.Requests[corev1.ResourceMemory]
 	return !request.IsZero() && request.Cmp(r.Limits[corev1.ResourceMemory]) != 0
 }
-
-// critical pods never swap.
-func critical(pod *corev1.Pod) bool { return podspec.IsStatic(pod) || priority(pod) >= 2_000_000_000 }

@@ -67,7 +67,7 @@ func (r rules) setSwap(res *runtimeapi.LinuxContainerResources, pod *corev1.Pod,
 // its limit wants a steady speed, and so does a critical pod.
 func (r rules) swapShare(pod *corev1.Pod, c *corev1.Container) int64 {
 	request, limit := memoryRequest(&c.Resources), c.Resources.Limits.Memory().Value()
-	if !r.Swap.Limited || r.nodeMemory <= 0 || isCritical(pod) ||
+	if !r.Swap.Limited || r.nodeMemory <= 0 || podspec.IsCritical(pod) ||
 		podspec.QoS(pod) != corev1.PodQOSBurstable || request == limit {
 		return 0
 	}

@@ -18,7 +18,7 @@ const (
 // oomScoreAdj tells the kernel whom to kill first: those who asked for little and
 // use much. A sidecar is never an easier victim than the containers it serves.
 func oomScoreAdj(pod *corev1.Pod, c *corev1.Container, kind podspec.Kind, nodeMemory int64) int64 {
-	if isCritical(pod) && pod.Spec.PriorityClassName == "system-node-critical" {
+	if podspec.IsCritical(pod) && pod.Spec.PriorityClassName == "system-node-critical" {
 		return oomGuaranteed
 	}
 	switch podspec.QoS(pod) {
@@ -64,10 +64,4 @@ func burstableScore(request, share, nodeMemory int64) int64 {
 		part = 1000 * request / nodeMemory
 	}
 	return min(max(1000-part, 3), 999)
-}
-
-// isCritical: such a pod keeps the node or the cluster going. Priorities from two
-// billion up are reserved for the system.
-func isCritical(pod *corev1.Pod) bool {
-	return podspec.IsStatic(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= 2_000_000_000
 }

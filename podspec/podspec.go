@@ -45,6 +45,13 @@ func IsStatic(pod *corev1.Pod) bool {
 	return ok && source != "api"
 }
 
+// IsCritical reports whether the pod keeps the node or the cluster going: it is
+// static, or its priority is one of those from two billion up, which are reserved
+// for the system.
+func IsCritical(pod *corev1.Pod) bool {
+	return IsStatic(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= 2_000_000_000
+}
+
 // All yields every container of the pod: init containers, regular ones and then
 // ephemeral ones, each list in spec order.
 func All(pod *corev1.Pod) iter.Seq2[*corev1.Container, Kind] {

@@ -270,3 +270,23 @@ func Example() {
 	// container may restart: true
 	// {Create:true Attempt:1 ID:s0 Reason:pod sandbox is not ready}
 }
+
+func TestIsCritical(t *testing.T) {
+	for name, tt := range map[string]struct {
+		source   string
+		priority *int32
+		want     bool
+	}{
+		"an ordinary pod":                   {"api", nil, false},
+		"the highest priority of users":     {"api", ptr[int32](1_000_000_000), false},
+		"just below the system's":           {"api", ptr[int32](1_999_999_999), false},
+		"the lowest priority of the system": {"api", ptr[int32](2_000_000_000), true},
+		"a static pod":                      {"file", nil, true},
+	} {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{Priority: tt.priority}}
+		pod.Annotations = map[string]string{"kubernetes.io/config.source": tt.source}
+		if got := podspec.IsCritical(pod); got != tt.want {
+			t.Errorf("%s: IsCritical = %v, want %v", name, got, tt.want)
+		}
+	}
+}
